@@ -14,9 +14,8 @@ from aiokafka.protocol.fetch import FetchRequest_v11
 from ams.core.errors import LogUnavailable
 from ams.storage.log.base import Bounds
 from ams.storage.log.kafka import fetch as together
-from ams.storage.log.kafka.connection import Leaders
+from ams.storage.log.kafka.connection import ASK, Leaders
 from ams.storage.log.kafka.fetch import FetchSession, bounds_of_all
-from ams.storage.log.kafka.links import ASK
 from tests.storage.log.kafka import stored
 
 

@@ -9,7 +9,7 @@ from ams.core.errors import BadSettings
 from ams.core.names import new_topic_id
 from ams.storage.log.kafka.options import KafkaOptions, access, addresses
 from ams.storage.log.kafka.partition import MAX_NAME, Listed, Partition, listed, partition_in, partition_of
-from ams.storage.log.kafka.standards import new_configs
+from ams.storage.log.kafka.topics import new_configs
 
 LABELS = st.from_regex(r"[a-zA-Z0-9_-]{1,255}\.[a-zA-Z0-9_-]{1,255}", fullmatch=True)
 PREFIXES = st.from_regex(r"[a-zA-Z0-9_-]{1,64}", fullmatch=True)

@@ -1,12 +1,11 @@
 """The Kafka engine: a topic of ours is a Kafka topic of one partition, and an offset of ours is the broker's.
 
-log                  the log itself, written and read by every node alike
+log                  the log itself, written and read by every node alike, and its upkeep
 options              where the brokers are, settings of topics, limits of memory and time
-links, connection    requests to one broker; and which broker to ask, again until one answers
+connection           requests to one broker; and which broker to ask, again until one answers
 administration       listing, making, changing and deleting topics on the brokers
-topics               the directory of topics, as the brokers list them
+topics               the directory of topics, as the brokers list them, and which keep less than promised
 partition            the name of a topic's partition, and what its first offset is called here
-standards            what is promised of every topic on the brokers, and which topics keep less than that
 records              messages as Kafka records, and back
 batches              what is sent to a topic at once, whole requests only
 sender               takes requests to the leaders of their topics, each stored once and in order
@@ -17,5 +16,4 @@ fetch                questions to leaders: messages, ends, starts and times
 follow               following the topics that calls wait on
 message_cache        messages in memory: the tails of topics, and what was fetched ahead
 reader               reading topics, from memory and by fetches
-upkeep               what the log does by itself: count bytes, look at topics, remove old keys
 """

@@ -23,8 +23,7 @@ from aiokafka.protocol.types import Array, Boolean, Int8, Int16, Int32, Schema, 
 
 from ams.core.errors import LogUnavailable
 from ams.core.names import Offset, TopicId
-from ams.storage.log.kafka.connection import Connection
-from ams.storage.log.kafka.links import META, NodeId, check, error_of
+from ams.storage.log.kafka.connection import META, Connection, NodeId, check, error_of
 from ams.storage.log.kafka.partition import Listed, Partition, listed
 
 TOPIC = 2

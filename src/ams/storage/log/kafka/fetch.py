@@ -24,8 +24,7 @@ from ams.core.names import Offset
 from ams.core.runs import Run
 from ams.core.turns import Turns
 from ams.storage.log.base import Bounds
-from ams.storage.log.kafka.connection import Connection
-from ams.storage.log.kafka.links import Lane, NodeId, check, error_of
+from ams.storage.log.kafka.connection import Connection, Lane, NodeId, check, error_of
 from ams.storage.log.kafka.message_cache import PendingRead
 from ams.storage.log.kafka.partition import Partition
 from ams.storage.log.kafka.records import batches, pieces

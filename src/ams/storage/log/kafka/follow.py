@@ -15,9 +15,8 @@ from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 from ams.core.errors import AmsError, Damaged, LogUnavailable, TopicGone
 from ams.core.names import Offset, TopicId
 from ams.core.supervisor import Supervisor
-from ams.storage.log.kafka.connection import Connection
+from ams.storage.log.kafka.connection import Connection, Lane, NodeId
 from ams.storage.log.kafka.fetch import Fetcher, FetchSession, Part, part_of
-from ams.storage.log.kafka.links import Lane, NodeId
 from ams.storage.log.kafka.message_cache import TailCache
 from ams.storage.log.kafka.partition import Partition
 

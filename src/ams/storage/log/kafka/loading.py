@@ -24,7 +24,7 @@ from ams.storage.log.kafka.partition import Partition
 from ams.storage.log.kafka.reader import Reader
 from ams.storage.log.kafka.records import HOLE, encode
 from ams.storage.log.kafka.sender import Sender
-from ams.storage.log.kafka.standards import BROKER, GIVEN, TIMES
+from ams.storage.log.kafka.topics import BROKER, GIVEN, TIMES
 
 _PAUSE = 0.05
 _SETTLES = 0.2

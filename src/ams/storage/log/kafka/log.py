@@ -3,15 +3,17 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterable, AsyncIterator, Collection, Mapping, Sequence
+from functools import partial
 from typing import Self
 
 import structlog
 from aiokafka.errors import KafkaError
 
 from ams.core.clock import Milliseconds, SystemClock
-from ams.core.errors import LogUnavailable, TooLarge, TopicGone
+from ams.core.errors import LogUnavailable, TooLarge, TopicGone, Unavailable
 from ams.core.messages import Fragment, Message, Stored, batch_of, sent_bytes
 from ams.core.names import Offset, TopicId
+from ams.core.rounds import Rounds
 from ams.core.supervisor import Supervisor
 from ams.storage.log.base import NEVER, NEW, Appended, Bounds, Origin, Totals, check_key
 from ams.storage.log.kafka.administration import delete_records
@@ -26,25 +28,32 @@ from ams.storage.log.kafka.reader import Reader
 from ams.storage.log.kafka.records import encode
 from ams.storage.log.kafka.sender import Sender
 from ams.storage.log.kafka.topics import Topics
-from ams.storage.log.kafka.upkeep import Upkeep
 
 logger = structlog.get_logger("ams.log")
 _ENCODED_AT_ONCE = 500
 """Messages encoded in one turn of the event loop."""
+_ROUND_SECONDS = 1.0
+"""Seconds between two rounds: how much of the bytes published may be lost with a process."""
+_LIST_EVERY = 5
+"""Rounds between looks at which topics there are: those that others deleted are noticed."""
+_LIST_SHARE = 100
+"""With very many topics they are looked at less often: for no more than one part in so many of the time."""
+_LOOK_EVERY = 60
+"""Rounds between looks at the settings of topics."""
+_FORGET_EVERY = 300
+"""Rounds after which old keys are forgotten: often, so that there are few, and a publish need not wait for many."""
 
 
-class HeldTopics:
+class _HeldTopics:
     """Which topics are held."""
 
     def __init__(self) -> None:
         self._held: dict[TopicId, asyncio.Future[None]] = {}
 
     def is_held(self, topic: TopicId) -> bool:
-        """Whether a topic is held."""
         return topic in self._held
 
     async def released(self, topic: TopicId) -> None:
-        """Wait while a topic is held."""
         while (held := self._held.get(topic)) is not None:
             await asyncio.wait((held,))
 
@@ -83,8 +92,8 @@ class KafkaLog:
         self._sender = Sender(connection, options, self._stored, supervisor)
         self._keys = Keys(store, connection, options, self._topics, self._reader, self._append)
         self._loader = Loader(connection, options, self._reader, self._sender)
-        self._held_topics = HeldTopics()
-        self._upkeep = Upkeep(connection, self._keys, self._topics, self._sender, self._sizes, supervisor)
+        self._held_topics = _HeldTopics()
+        self._upkeep = _Upkeep(connection, self._keys, self._topics, self._sender, self._sizes, supervisor)
         self._clock = SystemClock()
         self._closed = False
 
@@ -353,7 +362,6 @@ class KafkaLog:
         self._reader.appended(partition, appended, fragments)
 
     def _gone(self, partition: Partition) -> None:
-        """End all that waits for a topic that is no more."""
         self._sender.forget(partition.topic)
         self._connection.moved(partition)
         self._reader.forget(partition)
@@ -377,3 +385,54 @@ class _Noticing(contextlib.AbstractContextManager[None]):
         elif isinstance(error, KafkaError):
             logger.error("kafka.refused", name=self._partition.name, why=repr(error))
             raise LogUnavailable from error
+
+
+class _Upkeep:
+    """Background work from `start` to `close`: flush counted bytes, list topics, check settings, forget old keys."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        keys: Keys,
+        topics: Topics,
+        sender: Sender,
+        sizes: PublishedBytes,
+        supervisor: Supervisor,
+    ) -> None:
+        self._connection = connection
+        self._keys = keys
+        self._topics = topics
+        self._sender = sender
+        self._sizes = sizes
+        self._supervisor = supervisor
+        self._was_away = False
+        self._number = 0
+        self._rounds = Rounds("upkeep of the log", _ROUND_SECONDS, self._round, partial(logger.warning, "log.upkeep"))
+
+    async def start(self) -> None:
+        self._was_away = not self._connection.reachable  # the start, which waits for it, has said so then
+        await self._rounds.start(self._supervisor)
+
+    async def close(self) -> None:
+        await self._rounds.close()
+        await self._sizes.flush()
+
+    async def _round(self) -> None:
+        self._number += 1
+        number, is_away = self._number, not self._connection.reachable
+        if is_away and not self._was_away:
+            logger.error("kafka.away", reason=self._connection.trouble)
+        if self._was_away and not is_away:
+            logger.info("kafka.back")
+        self._was_away = is_away
+        with contextlib.suppress(Unavailable):  # what is away is said elsewhere
+            await self._sizes.flush()
+            if is_away:
+                return
+            if number % max(_LIST_EVERY, round(self._topics.cost * _LIST_SHARE)) == 0:
+                await self._sender.identify()
+                await self._topics.refresh()
+            if number % _LOOK_EVERY == 0:
+                await self._topics.look()
+            if number % _FORGET_EVERY == 0:
+                await self._keys.forget_old()

@@ -9,8 +9,6 @@ from aiokafka.conn import collect_hosts
 from ams.core.clock import Milliseconds
 from ams.core.errors import BadSettings
 
-WEEK = Milliseconds(7 * 86_400_000)
-
 
 @dataclass(frozen=True, kw_only=True)
 class KafkaOptions:
@@ -32,7 +30,7 @@ class KafkaOptions:
     user: str = ""
     """Empty = no login."""
     password: str = field(default="", repr=False)
-    retention: Milliseconds = WEEK
+    retention: Milliseconds = Milliseconds(7 * 86_400_000)
     """How long messages of topics without an age of their own are kept."""
     idempotency_window: Milliseconds | None = None
     """How long idempotency keys are known; None = as long as their topic's messages are kept."""
@@ -61,23 +59,15 @@ def access(options: KafkaOptions) -> dict[str, Any]:
 
     Raises `BadSettings` for a file that holds no certificates.
     """
-    words: dict[str, Any] = {"security_protocol": _protocol(options)}
+    transport = "SSL" if options.tls else "PLAINTEXT"
+    words: dict[str, Any] = {"security_protocol": f"SASL_{transport}" if options.user else transport}
     if options.tls:
-        words["ssl_context"] = _trusting(options.ca_file)
+        try:
+            words["ssl_context"] = ssl.create_default_context(cafile=options.ca_file or None)
+        except OSError as error:  # as those of TLS are
+            raise BadSettings(f"kafka_ca_file {options.ca_file} cannot be used: {error.strerror}") from error
     if options.user:
         words["sasl_mechanism"] = options.sasl.upper()
         words["sasl_plain_username"] = options.user
         words["sasl_plain_password"] = options.password
     return words
-
-
-def _trusting(ca_file: str) -> ssl.SSLContext:
-    try:
-        return ssl.create_default_context(cafile=ca_file or None)
-    except OSError as error:  # as those of TLS are
-        raise BadSettings(f"kafka_ca_file {ca_file} cannot be used: {error.strerror}") from error
-
-
-def _protocol(options: KafkaOptions) -> str:
-    transport = "SSL" if options.tls else "PLAINTEXT"
-    return f"SASL_{transport}" if options.user else transport

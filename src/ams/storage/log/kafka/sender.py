@@ -31,8 +31,7 @@ from ams.core.supervisor import Supervisor
 from ams.storage.log.base import Appended
 from ams.storage.log.kafka.administration import refusable
 from ams.storage.log.kafka.batches import GATHER_BYTES, Batch, Producer, Record, Request, TopicQueue, Unsent, make
-from ams.storage.log.kafka.connection import PASSING, Connection
-from ams.storage.log.kafka.links import Lane, NodeId, check, error_of
+from ams.storage.log.kafka.connection import PASSING, Connection, Lane, NodeId, check, error_of
 from ams.storage.log.kafka.options import KafkaOptions
 from ams.storage.log.kafka.partition import Partition
 

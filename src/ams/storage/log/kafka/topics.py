@@ -1,28 +1,35 @@
-"""The directory of topics: where each one is on the brokers, as they list them.
+"""The directory of topics: where each one is on the brokers, as they list them, and what they keep to for it.
 
 Nothing is remembered elsewhere: a topic that another node made a moment ago is found by asking for the list again, one
 question for all who miss something, and not more often than the brokers and we can well bear.
+
+A topic may be changed by another program, or made by hand; a topic that keeps less than was promised takes no
+messages, since an answered publish would be worth less than it says. Settings are looked at when a topic is first met
+and now and then after that, many topics in one question.
 """
 
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
+from typing import NamedTuple
 
 import structlog
 from aiokafka.errors import KafkaError
 
 from ams.core.cache import LruCache
 from ams.core.clock import Milliseconds
-from ams.core.errors import TopicGone
+from ams.core.errors import LogUnavailable, TopicGone
 from ams.core.names import TopicId, topic_id_text
 from ams.storage.coalescing import BatchedRequest, SharedRequest, mark_seen
 from ams.storage.log.base import NEW, Origin
 from ams.storage.log.kafka.administration import (
+    Configs,
     NewTopic,
     alter,
     create_topics,
     delete_topics,
+    describe,
     led_according_to,
     list_topics,
     refusable,
@@ -30,9 +37,23 @@ from ams.storage.log.kafka.administration import (
 from ams.storage.log.kafka.connection import Connection
 from ams.storage.log.kafka.options import KafkaOptions
 from ams.storage.log.kafka.partition import Listed, Partition, partition_of
-from ams.storage.log.kafka.standards import BROKER, GIVEN, TIMES, Standards, TopicSettings, age_configs, new_configs
 
 logger = structlog.get_logger("ams.log")
+TIMES = "message.timestamp.type"
+GIVEN, BROKER = "CreateTime", "LogAppendTime"
+"""Whose times a topic's are: those its messages are given, or those of the broker."""
+SEGMENT_BYTES = 256 * 2**20
+_INDEX_BYTES = 2**20
+"""Space for the indexes of such a segment; the brokers' 10 MiB are set aside for each topic."""
+_MIN_SEGMENT_MS = 600_000
+_OWN_AGE = "delete.retention.ms"
+"""Means nothing where nothing is compacted: it remembers that a topic's age is its own, not the log's default."""
+_FIXED = {TIMES: BROKER, "cleanup.policy": "delete", "unclean.leader.election.enable": "false"}
+_NAMES = (*_FIXED, "min.insync.replicas", "max.message.bytes", "retention.ms", _OWN_AGE)
+_DESCRIBED_AT_ONCE = 100
+"""Topics in one question: reading the answer must not hold up the event loop."""
+_DEFAULT_OWN_AGE = 86_400_000
+"""The brokers' default of `delete.retention.ms`, for a topic it was not set for."""
 NEWS = 1.0
 """Seconds a topic is looked for that no broker lists yet."""
 _LEAST_PAUSE = 0.05
@@ -48,6 +69,105 @@ _LOOKED_AT = 100
 """Topics not looked at yet whose settings are asked for with those of one that is needed."""
 _SETTLED = 5.0
 """Seconds after which every broker lists a topic that was made."""
+
+
+class TopicSettings(NamedTuple):
+    """What the brokers keep to for a topic."""
+
+    weakness: str | None
+    """What is less than promised, for people; None: nothing."""
+    own_age: Milliseconds | None
+    """Its own age limit; None: it goes by the log's default."""
+    age: Milliseconds
+    """The age limit the brokers go by."""
+
+
+def age_configs(own: Milliseconds | None, default: Milliseconds) -> dict[str, str | None]:
+    """Return the settings of a topic's age; None stands for the brokers' default."""
+    age = own or default
+    return {
+        "retention.ms": str(age),
+        "segment.ms": str(max(age // 8, _MIN_SEGMENT_MS)),
+        _OWN_AGE: None if own is None else str(own + _DEFAULT_OWN_AGE),
+    }
+
+
+def new_configs(options: KafkaOptions, own: Milliseconds | None) -> dict[str, str]:
+    """Return the settings a topic is made with."""
+    ages = {name: value for name, value in age_configs(own, options.retention).items() if value is not None}
+    return ages | {
+        "min.insync.replicas": str(options.min_isr),
+        **_FIXED,
+        "max.message.bytes": str(options.max_batch_bytes),
+        "segment.bytes": str(SEGMENT_BYTES),
+        "segment.index.bytes": str(_INDEX_BYTES),
+    }
+
+
+def _settings_of(options: KafkaOptions, listed: Listed, configs: Configs) -> TopicSettings:
+    own, weaknesses = int(configs[_OWN_AGE]) - _DEFAULT_OWN_AGE, []
+    if listed.partition_count != 1:
+        weaknesses.append(f"{listed.partition_count} partitions, not 1")
+    if listed.replication < options.replication:
+        weaknesses.append(f"kept by {listed.replication} brokers, not {options.replication}")
+    for name, least in (("min.insync.replicas", options.min_isr), ("max.message.bytes", options.max_batch_bytes)):
+        if int(configs[name]) < least:
+            weaknesses.append(f"{name} is {configs[name]}, not {least}")
+    for name, value in _FIXED.items():
+        if configs[name] != value:
+            weaknesses.append(f"{name} is {configs[name]}, not {value}")
+    age = Milliseconds(int(configs["retention.ms"]))
+    return TopicSettings("; ".join(weaknesses) or None, Milliseconds(own) if own > 0 else None, age)
+
+
+class Standards:
+    """What each topic keeps to, as far as it was looked at."""
+
+    def __init__(self, connection: Connection, options: KafkaOptions) -> None:
+        self._connection = connection
+        self._options = options
+        self._kept: dict[TopicId, TopicSettings] = {}
+
+    def known(self, topic: TopicId) -> TopicSettings | None:
+        """Return what a topic kept to when it was last looked at; None: it never was."""
+        return self._kept.get(topic)
+
+    def note(self, topic: TopicId, own: Milliseconds | None) -> None:
+        """Note a topic as we have just made it, or given it an age."""
+        weakness = self._kept[topic].weakness if topic in self._kept else None
+        self._kept[topic] = TopicSettings(weakness, own, own or self._options.retention)
+
+    def forget(self, topic: TopicId) -> None:
+        """Remove a topic that is gone."""
+        self._kept.pop(topic, None)
+
+    def check(self, topic: TopicId) -> None:
+        """Raise `LogUnavailable` for a topic known to keep less than was promised."""
+        found = self._kept.get(topic)
+        if found is not None and found.weakness is not None:
+            raise LogUnavailable("Backend Error: the topic is kept with weaker settings than promised")
+
+    def weak(self) -> dict[TopicId, str]:
+        """Return what is less than promised, of topics that were looked at."""
+        return {topic: found.weakness for topic, found in self._kept.items() if found.weakness is not None}
+
+    def ages(self) -> dict[TopicId, Milliseconds]:
+        """Return the age limits of topics that were looked at."""
+        return {topic: found.age for topic, found in self._kept.items()}
+
+    async def look(self, topics: Mapping[TopicId, Listed], until: float) -> None:
+        """Look at topics now; those that are gone by now are forgotten."""
+        remaining = list(topics.values())
+        while remaining:
+            part, remaining = remaining[:_DESCRIBED_AT_ONCE], remaining[_DESCRIBED_AT_ONCE:]
+            configs = await describe(self._connection, [each.partition.name for each in part], _NAMES, until)
+            for each in part:
+                found = configs.get(each.partition.name)
+                if found is None:
+                    self.forget(each.partition.topic)
+                else:
+                    self._kept[each.partition.topic] = _settings_of(self._options, each, found)
+            await asyncio.sleep(0)
 
 
 class Topics:
@@ -153,7 +273,10 @@ class Topics:
     async def look(self) -> None:
         """Look at the settings of all topics, and have those without an age of their own follow the default."""
         await self._look_at(dict(self._listed))
-        await self._follow_default()
+        for topic, listed in list(self._listed.items()):
+            found = self.standards.known(topic)
+            if found and found.own_age is None and found.age != self._options.retention:
+                await self.set_age(listed.partition, None)
 
     async def _look_at_needed(self) -> None:
         needed, self._needed = self._needed, set()
@@ -167,13 +290,6 @@ class Topics:
             if topic in wanted and before.get(topic) != weakness:
                 name = wanted[topic].partition.name
                 logger.error("topic.weak", topic=topic_id_text(topic), name=name, why=weakness)
-
-    async def _follow_default(self) -> None:
-        """Tell the brokers the log's default age for topics without one of their own, where it was another before."""
-        for topic, listed in list(self._listed.items()):
-            found = self.standards.known(topic)
-            if found and found.own_age is None and found.age != self._options.retention:
-                await self.set_age(listed.partition, None)
 
     def forget(self, partition: Partition) -> None:
         """Note that a topic is gone, and pass it on."""
@@ -223,14 +339,11 @@ class Topics:
         return refused
 
     async def _list(self) -> None:
-        loop = asyncio.get_running_loop()
-        start = loop.time()
-        found = await refusable(list_topics(self._connection, self._options.prefix, self._connection.deadline()))
-        self.cost = loop.time() - start
-        self._take(found, start)
-
-    def _take(self, found: dict[TopicId, Listed], asked: float) -> None:
         """Take over a list; what was made too short a time ago may be missing in it, what was deleted be in it."""
+        loop = asyncio.get_running_loop()
+        asked = loop.time()
+        found = await refusable(list_topics(self._connection, self._options.prefix, self._connection.deadline()))
+        self.cost = loop.time() - asked
         new = {topic: listed for topic, listed in found.items() if not self._dropped.peek(topic)}
         lacking = [t for t in self._listed.keys() - new.keys() if self._made.get(t, -_SETTLED) + _SETTLED < asked]
         self._lacking = {topic: self._lacking.get(topic, asked) for topic in lacking}

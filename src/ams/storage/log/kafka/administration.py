@@ -26,20 +26,19 @@ from ams.core.names import Offset, TopicId
 from ams.storage.log.kafka.connection import META, Connection, NodeId, check, error_of
 from ams.storage.log.kafka.partition import Listed, Partition, listed
 
-TOPIC = 2
-"""What a resource is, in the requests about settings."""
-SET, DELETE = 0, 1
-"""What is done to a setting."""
+_TOPIC, _SET, _DELETE = 2, 0, 1  # kind of a resource, and operations, in the requests about settings
 logger = structlog.get_logger("ams.log")
 Answer = TypeVar("Answer")
 Configs = Mapping[str, str]
 """Settings of a topic on the brokers, by their names there."""
 _PAUSE = 0.02
+_TEXT = String("utf-8")
+_CHANGE = (("name", _TEXT), ("operation", Int8), ("value", _TEXT))
 _TIMEOUT_MS = 3000
 """How long a broker may wait for the controller."""
 
 
-class ListResponse(Response):
+class _ListResponse(Response):
     """An answer about all topics, as bytes."""
 
     API_KEY = MetadataResponse_v5.API_KEY
@@ -47,97 +46,65 @@ class ListResponse(Response):
     SCHEMA = MetadataResponse_v5.SCHEMA
 
     def __init__(self, data: bytes) -> None:
-        """Take the answer."""
         self.data = data
 
     @classmethod
-    def decode(cls, data: BytesIO) -> "ListResponse":
-        """Leave the answer as it is."""
+    def decode(cls, data: BytesIO) -> "_ListResponse":
         return cls(data.read())
 
 
-class ListStruct(RequestStruct):
-    """The question of `ListTopics`."""
-
+class _ListStruct(RequestStruct):
     API_KEY = MetadataRequest_v5.API_KEY
     API_VERSION = MetadataRequest_v5.API_VERSION
     SCHEMA = MetadataRequest_v5.SCHEMA
-    RESPONSE_TYPE = ListResponse
+    RESPONSE_TYPE = _ListResponse
 
 
-class ListTopics(Request[ListStruct]):
-    """Ask for all topics."""
-
+class _ListTopics(Request[_ListStruct]):
     API_KEY = MetadataRequest_v5.API_KEY
 
-    def build(self, request_struct_class: type[ListStruct]) -> ListStruct:
-        """Make the request: no list of names means all, and none is to be made by asking."""
-        return request_struct_class(None, False)
+    def build(self, request_struct_class: type[_ListStruct]) -> _ListStruct:
+        return request_struct_class(None, False)  # all topics; asking makes none
 
 
-class AlterResponse(Response):
-    """The answer to `AlterRequest`."""
-
+class _AlterResponse(Response):
     API_KEY = 44
     API_VERSION = 0
     SCHEMA = Schema(
         ("throttle_time_ms", Int32),
-        (
-            "resources",
-            Array(
-                ("error_code", Int16),
-                ("error_message", String("utf-8")),
-                ("resource_type", Int8),
-                ("resource_name", String("utf-8")),
-            ),
-        ),
+        ("resources", Array(("error_code", Int16), ("error_message", _TEXT), ("type", Int8), ("name", _TEXT))),
     )
 
 
-class AlterStruct(RequestStruct):
+class _AlterStruct(RequestStruct):
     """IncrementalAlterConfigs, which aiokafka lacks; what it has replaces all settings of a topic by those given."""
 
     API_KEY = 44
     API_VERSION = 0
-    RESPONSE_TYPE = AlterResponse
+    RESPONSE_TYPE = _AlterResponse
     SCHEMA = Schema(
-        (
-            "resources",
-            Array(
-                ("resource_type", Int8),
-                ("resource_name", String("utf-8")),
-                (
-                    "configs",
-                    Array(("config_name", String("utf-8")), ("operation", Int8), ("config_value", String("utf-8"))),
-                ),
-            ),
-        ),
+        ("resources", Array(("type", Int8), ("name", _TEXT), ("configs", Array(*_CHANGE)))),
         ("validate_only", Boolean),
     )
 
 
-class AlterRequest(Request[AlterStruct]):
+class _AlterRequest(Request[_AlterStruct]):
     """Change some settings of a topic; None takes one back to the broker's default."""
 
     API_KEY = 44
 
     def __init__(self, name: str, changes: Mapping[str, str | None]) -> None:
-        """Take a topic's name and its changes."""
         self._name = name
         self._changes = changes
 
-    def build(self, request_struct_class: type[AlterStruct]) -> AlterStruct:
-        """Make the request."""
-        changes = [
-            (name, DELETE if value is None else SET, "" if value is None else value)
-            for name, value in self._changes.items()
-        ]
-        return request_struct_class([(TOPIC, self._name, changes)], False)
+    def build(self, request_struct_class: type[_AlterStruct]) -> _AlterStruct:
+        changes = [(name, _DELETE if value is None else _SET, value or "") for name, value in self._changes.items()]
+        return request_struct_class([(_TOPIC, self._name, changes)], False)
 
 
 async def list_topics(connection: Connection, prefix: str, until: float) -> dict[TopicId, Listed]:
     """Return the topics of ours that a broker lists."""
-    return await connection.ask_any(ListTopics(), lambda answer: listed(prefix, answer.data), until=until)
+    return await connection.ask_any(_ListTopics(), lambda answer: listed(prefix, answer.data), until=until)
 
 
 class NewTopic(NamedTuple):
@@ -189,7 +156,7 @@ async def describe(
     connection: Connection, names: Iterable[str], wanted: Iterable[str], until: float
 ) -> dict[str, Configs]:
     """Return settings of topics by name; a topic that is not there is left out."""
-    resources: Any = [(TOPIC, name, list(wanted)) for name in names]
+    resources: Any = [(_TOPIC, name, list(wanted)) for name in names]
 
     def answer(response: Any) -> dict[str, Configs]:
         found: dict[str, Configs] = {}
@@ -209,7 +176,7 @@ async def alter(connection: Connection, partition: Partition, changes: Mapping[s
         for code, message, *_ in response.resources:
             check(code, message)
 
-    await connection.ask_any(AlterRequest(partition.name, changes), answer, until=until)
+    await connection.ask_any(_AlterRequest(partition.name, changes), answer, until=until)
 
 
 async def delete_records(connection: Connection, partition: Partition, before: Offset, until: float) -> None:

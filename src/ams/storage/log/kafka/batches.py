@@ -101,7 +101,7 @@ class Batch:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether any request still waits for it."""
+        """Whether any caller still waits for it."""
         return any(not each.done.done() for each in self.requests)
 
     def expire(self, now: float) -> None:
@@ -119,12 +119,11 @@ class Batch:
 
 
 class TopicQueue:
-    """The requests of one topic, of which one batch is on its way at a time."""
+    """The requests of one topic, of which one batch is on its way at a time. It begins without a producer."""
 
     __slots__ = ("batch", "partition", "producer", "queued", "quiet", "sequence", "waiting", "worn")
 
     def __init__(self, partition: Partition) -> None:
-        """Begin with nothing, and without a producer."""
         self.partition = partition
         self.waiting: deque[Request] = deque()
         self.batch: Batch | None = None
@@ -133,15 +132,9 @@ class TopicQueue:
         self.quiet: asyncio.Future[None] | None = None
         """Completes when nothing is queued any longer."""
         self.producer: Producer | None = None
-        """None: it needs one."""
         self.worn = -1
         """The producer whose epochs it used up."""
         self.sequence = 0
-
-    @property
-    def has_work(self) -> bool:
-        """Whether there is something to send."""
-        return self.batch is not None or bool(self.waiting)
 
     def fail(self, error: Exception) -> None:
         """Tell all who wait; an engine that is away has surely not stored what was not sent to it."""
@@ -232,7 +225,7 @@ async def make(queue: TopicQueue, batch: Batch, limit: int, time: Milliseconds) 
 
 
 def upper_size(records: Sequence[Record]) -> int:
-    """Return bytes that records do not exceed in a batch."""
+    """Return an upper bound for the bytes of records in a batch."""
     size = _RECORD_BYTES * len(records) + sum([len(value) for value, _ in records])
     for _, headers in records:
         for name, value in headers:

@@ -79,7 +79,7 @@ class Links:
         """Since when a connection has answered nothing that was asked, whether or not who asked still waits."""
 
     def learn(self, brokers: Iterable[tuple[int, str, int]]) -> None:
-        """Note the brokers there are: number, host, port."""
+        """Replace the known brokers: number, host, port."""
         self._brokers = {NodeId(number): (host, port) for number, host, port in brokers}
 
     def nodes(self) -> list[NodeId]:
@@ -233,7 +233,8 @@ def _leader(code: int, partitions: Any) -> NodeId | Exception:
             if leader >= 0:
                 return NodeId(leader)
             code = problem
-    return error_of(code) or LeaderNotAvailableError()
+    error: Exception = error_of(code) or LeaderNotAvailableError()
+    return error
 
 
 class Connection:

@@ -11,7 +11,7 @@ has forgotten a session is sent all again.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from aiokafka.errors import FetchSessionIdNotFound, InvalidFetchSessionEpoch, KafkaError
@@ -106,50 +106,48 @@ class Fetcher:
 
     async def end(self, partition: Partition, until: float) -> Offset:
         """Return the offset the next message will get."""
-        return Offset((await self._offset(partition, LATEST, until))[0] + partition.first)
+        return await self._offset(partition, LATEST, until)
 
     async def written(self, partition: Partition, until: float) -> Offset:
         """Return where the leader's log ends: also of what is not visible, as too few brokers have it yet."""
-        return Offset((await self._offset(partition, LATEST, until, FOLLOWER))[0] + partition.first)
+        return await self._offset(partition, LATEST, until, FOLLOWER)
 
     async def oldest(self, partition: Partition, until: float) -> Offset:
         """Return the oldest offset kept."""
-        return Offset((await self._offset(partition, EARLIEST, until))[0] + partition.first)
+        return await self._offset(partition, EARLIEST, until)
 
     async def at(self, partition: Partition, time: Milliseconds, until: float) -> Offset | None:
         """Return the first offset whose publish time is `time` or later; None when there is none."""
-        offset, _ = await self._offset(partition, max(time, 0), until)
-        return None if offset < 0 else Offset(offset + partition.first)
+        offset = await self._offset(partition, max(time, 0), until)
+        return None if offset < partition.first else offset
 
-    async def _offset(self, partition: Partition, time: int, until: float, who: int = CONSUMER) -> tuple[int, int]:
-        request = OffsetRequest(who, UNCOMMITTED, [(partition.name, [(0, time)])])
-        return await self._connection.ask(partition, request, _only_offset, until=until)
+    async def _offset(self, partition: Partition, time: int, until: float, replica: int = CONSUMER) -> Offset:
+        def answer(response: Any) -> Offset:
+            (_, [(_, code, _, offset)]), *_ = response.topics
+            check(code)
+            return Offset(offset + partition.first)
+
+        request = OffsetRequest(replica, UNCOMMITTED, [(partition.name, [(0, time)])])
+        return await self._connection.ask(partition, request, answer, until=until)
 
 
 async def fetch_part(
     connection: Connection, partition: Partition, start: Offset, size: int, lane: Lane, *, until: float
 ) -> Part:
     """Return whole batches as the broker keeps them, the first of which holds `start`."""
+
+    def answer(response: Any) -> Part:
+        (_, [part]), *_ = response.topics
+        return part_of(part)
+
     request = FetchRequest(0, 1, size, UNCOMMITTED, [(partition.name, [(0, max(start - partition.first, 0), size)])])
-    return await connection.ask(partition, request, _only_part, until=until, lane=lane)
-
-
-def _only_part(response: Any) -> Part:
-    (_, parts), *_ = response.topics
-    return part_of(parts[0])
+    return await connection.ask(partition, request, answer, until=until, lane=lane)
 
 
 def part_of(answer: Any) -> Part:
     """Return what the answer to a fetch says of one partition; raises the `KafkaError` it holds."""
     check(answer[1])
     return Part(answer[2], answer[-1] or b"")
-
-
-def _only_offset(response: Any) -> tuple[int, int]:
-    (_, parts), *_ = response.topics
-    _, code, time, offset = parts[0]
-    check(code)
-    return offset, time
 
 
 async def bounds_of_all(
@@ -196,13 +194,8 @@ async def _bounds(connection: Connection, node: NodeId, partitions: Sequence[Par
 
 async def _offsets(connection: Connection, node: NodeId, partitions: Sequence[Partition], which: int) -> dict[str, int]:
     asked: Any = [(partition.name, [(0, which)]) for partition in partitions]
-    return dict(_told(await connection.send(node, OffsetRequest(CONSUMER, UNCOMMITTED, asked))))
-
-
-def _told(response: Any) -> Iterator[tuple[str, int]]:
-    for name, [(_, code, _, offset)] in response.topics:
-        if not code:
-            yield name, offset
+    response = await connection.send(node, OffsetRequest(CONSUMER, UNCOMMITTED, asked))
+    return {name: offset for name, [(_, code, _, offset)] in response.topics if not code}
 
 
 class FetchSession:

@@ -37,7 +37,7 @@ AGAIN = 0.1
 
 
 @dataclass(eq=False)
-class FollowedTopic:
+class _FollowedTopic:
     """A topic that is waited on."""
 
     partition: Partition
@@ -45,54 +45,47 @@ class FollowedTopic:
     """Where the next question begins; from the least that is waited for up to here there is nothing."""
     waiters: dict["asyncio.Future[bool]", Offset] = field(default_factory=dict)
     """The calls that wait, and for a message at which offset or later."""
-    broker: "FollowedBroker | None" = None
+    broker: "_FollowedBroker | None" = None
     """The broker that is asked about it; None while its leader is looked for."""
     is_locating: bool = False
-    """Whether its leader is being looked for."""
 
     def wake(self, end: Offset) -> None:
-        """Tell those who wait for less than `end`."""
         for waiter, after in self.waiters.items():
             if after < end and not waiter.done():
                 waiter.set_result(True)
 
     def give_up(self, error: AmsError | None = None) -> None:
-        """Tell all who wait that there is nothing to wait for."""
         for waiter in self.waiters:
-            if waiter.done():
-                continue
-            if error:
+            if not waiter.done() and error:
                 waiter.set_exception(error)
-            else:
+            elif not waiter.done():
                 waiter.set_result(False)
 
 
-class FollowedBroker:
+class _FollowedBroker:
     """The topics one broker leads, and up to two questions about them at a time."""
 
     def __init__(self, number: NodeId) -> None:
         self.number = number
-        self.topics: dict[TopicId, FollowedTopic] = {}
+        self.topics: dict[TopicId, _FollowedTopic] = {}
         self.sessions = {LONG: FetchSession(), SHORT: FetchSession()}
         self.asking: dict[Lane, asyncio.Task[None]] = {}
         self._covered: dict[TopicId, Offset] = {}
-        self._new: dict[TopicId, FollowedTopic] = {}
+        self._new: dict[TopicId, _FollowedTopic] = {}
 
-    def add(self, followed: FollowedTopic) -> None:
-        """Ask about a topic, from its position on."""
+    def add(self, followed: _FollowedTopic) -> None:
         topic = followed.partition.topic
         self.topics[topic] = followed
         if self._covered.get(topic, NEVER) > followed.position:
             self._new[topic] = followed
 
-    def remove(self, followed: FollowedTopic) -> None:
-        """Ask no more about a topic."""
+    def remove(self, followed: _FollowedTopic) -> None:
         topic = followed.partition.topic
         if self.topics.get(topic) is followed:
             del self.topics[topic]
             self._new.pop(topic, None)
 
-    def to_ask(self, lane: Lane) -> list[FollowedTopic]:
+    def to_ask(self, lane: Lane) -> list[_FollowedTopic]:
         """Return what the next question of a lane is about: all, or what the long one that is out does not cover."""
         if lane == SHORT:
             return list(self._new.values())
@@ -109,19 +102,23 @@ class Follower:
         self._fetcher = fetcher
         self._cache = cache
         self._supervisor = supervisor
-        self._followed: dict[TopicId, FollowedTopic] = {}
-        self._brokers: dict[NodeId, FollowedBroker] = {}
+        self._followed: dict[TopicId, _FollowedTopic] = {}
+        self._brokers: dict[NodeId, _FollowedBroker] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def wait(self, partition: Partition, after: Offset, timeout: float) -> bool:
         """Return True as soon as there is a message at `after` or later; see `Reader.wait`."""
         followed = self._followed.get(partition.topic)
         if followed is None:
-            followed = self._followed[partition.topic] = FollowedTopic(partition, after)
+            followed = self._followed[partition.topic] = _FollowedTopic(partition, after)
         followed.position = min(followed.position, after)
         waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         followed.waiters[waiter] = after
-        self._follow(followed)
+        if followed.broker is not None:
+            followed.broker.add(followed)
+            self._ask_more(followed.broker)
+        elif not followed.is_locating:
+            self._look_for(followed)
         try:
             async with asyncio.timeout(timeout):
                 return await waiter
@@ -130,7 +127,10 @@ class Follower:
         finally:
             del followed.waiters[waiter]
             if not followed.waiters:
-                self._unfollow(followed)
+                if self._followed.get(partition.topic) is followed:
+                    del self._followed[partition.topic]
+                if followed.broker is not None:
+                    followed.broker.remove(followed)
 
     def grown(self, topic: TopicId, end: Offset) -> None:
         """Note that this node published to a topic, up to `end`."""
@@ -157,24 +157,11 @@ class Follower:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def _follow(self, followed: FollowedTopic) -> None:
-        if followed.broker is not None:
-            followed.broker.add(followed)
-            self._ask_more(followed.broker)
-        elif not followed.is_locating:
-            self._look_for(followed)
-
-    def _unfollow(self, followed: FollowedTopic) -> None:
-        if self._followed.get(followed.partition.topic) is followed:
-            del self._followed[followed.partition.topic]
-        if followed.broker is not None:
-            followed.broker.remove(followed)
-
-    def _look_for(self, followed: FollowedTopic, pause: float = 0.0, *, out_of_range: bool = False) -> None:
+    def _look_for(self, followed: _FollowedTopic, pause: float = 0.0, *, out_of_range: bool = False) -> None:
         followed.is_locating = True
         self._start(self._find(followed, pause, out_of_range))
 
-    async def _find(self, followed: FollowedTopic, pause: float, out_of_range: bool) -> None:
+    async def _find(self, followed: _FollowedTopic, pause: float, out_of_range: bool) -> None:
         """Find the leader of a topic, for as long as a call waits on it."""
         await asyncio.sleep(pause)
         while followed.waiters and followed.broker is None:
@@ -183,61 +170,57 @@ class Follower:
             except TopicGone:
                 followed.give_up()
                 break
-            except KafkaError:  # refused, and so it would be at once if it was tried again
-                followed.give_up(LogUnavailable())
-                break
             except LogUnavailable:
                 if not self._connection.reachable:
                     followed.give_up(LogUnavailable())
                     break
-            except Exception:  # a defect must not leave the topic unfollowed for good
-                self._supervisor.survive(WORK)
+            except Exception as error:  # refused, or a defect: it must not leave the topic unfollowed for good
+                if not isinstance(error, KafkaError):
+                    self._supervisor.survive(WORK)
                 followed.give_up(LogUnavailable())
                 break
         followed.is_locating = False
 
-    async def _find_once(self, followed: FollowedTopic, out_of_range: bool) -> None:
+    async def _find_once(self, followed: _FollowedTopic, out_of_range: bool) -> None:
         partition, until = followed.partition, asyncio.get_running_loop().time() + FIND_SECONDS
         number = await self._connection.leader(partition, until=until)
         if out_of_range:
             end, oldest = await self._fetcher.end(partition, until), await self._fetcher.oldest(partition, until)
             followed.position = min(max(followed.position, oldest), end)
         if followed.waiters:
-            broker = followed.broker = self._brokers.setdefault(number, FollowedBroker(number))
+            broker = followed.broker = self._brokers.setdefault(number, _FollowedBroker(number))
             broker.add(followed)
             self._ask_more(broker)
 
-    def _lose(self, followed: FollowedTopic, *, out_of_range: bool = False) -> None:
+    def _lose(self, followed: _FollowedTopic, *, out_of_range: bool = False) -> None:
         """Look for the leader of a topic again; `out_of_range`: its position is not between its oldest and its end."""
         if followed.broker is not None:
             followed.broker.remove(followed)
             followed.broker = None
             self._look_for(followed, AGAIN, out_of_range=out_of_range)
 
-    def _ask_more(self, broker: FollowedBroker) -> None:
+    def _ask_more(self, broker: _FollowedBroker) -> None:
         if LONG not in broker.asking:
             broker.asking[LONG] = self._start(self._ask(broker, LONG))
         elif SHORT not in broker.asking and broker.to_ask(SHORT):
             broker.asking[SHORT] = self._start(self._ask(broker, SHORT))
 
-    async def _ask(self, broker: FollowedBroker, lane: Lane) -> None:
+    async def _ask(self, broker: _FollowedBroker, lane: Lane) -> None:
         """Ask a broker about its topics, again and again while there are any."""
         try:
             while asked := broker.to_ask(lane):
                 try:
                     await self._ask_once(broker, lane, asked)
-                except KafkaError:
-                    for followed in asked:
-                        self._lose(followed)
-                except Exception:  # a defect must not leave the topics unfollowed for good
-                    self._supervisor.survive(WORK)
+                except Exception as error:  # also of a defect: it must not leave the topics unfollowed for good
+                    if not isinstance(error, KafkaError):
+                        self._supervisor.survive(WORK)
                     for followed in asked:
                         self._lose(followed)
                 await asyncio.sleep(min(MOST_PACE, PACE * len(asked)))
         finally:
             del broker.asking[lane]
 
-    async def _ask_once(self, broker: FollowedBroker, lane: Lane, asked: Iterable[FollowedTopic]) -> None:
+    async def _ask_once(self, broker: _FollowedBroker, lane: Lane, asked: Iterable[_FollowedTopic]) -> None:
         session = broker.sessions[lane]
         positions = {each.partition.name: (each.partition.topic, each.position) for each in asked}
         wanted = {each.partition.name: max(each.position - each.partition.first, 0) for each in asked}
@@ -252,7 +235,7 @@ class Follower:
             if followed := self._followed.get(topic):
                 await self._take(followed, position, parts[0])
 
-    async def _take(self, followed: FollowedTopic, position: Offset, answer: Any) -> None:
+    async def _take(self, followed: _FollowedTopic, position: Offset, answer: Any) -> None:
         try:
             part = part_of(answer)
             if part.data:
@@ -269,8 +252,7 @@ class Follower:
             self._supervisor.survive(WORK)
             followed.give_up(LogUnavailable())
 
-    async def _feed(self, followed: FollowedTopic, position: Offset, part: Part) -> None:
-        """Keep what is new, and wake the calls that wait for it."""
+    async def _feed(self, followed: _FollowedTopic, position: Offset, part: Part) -> None:
         topic, end = followed.partition.topic, Offset(part.high + followed.partition.first)
         next_, after_last = end, self._cache.newest(topic)
         if not self._cache.has(topic, position, end):

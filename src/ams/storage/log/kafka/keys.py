@@ -85,7 +85,8 @@ class Keys:
             await _end_of(before, until)
         task = asyncio.create_task(self._append(partition, messages, hashed, until))
         self._under_way[hashed] = task
-        task.add_done_callback(lambda done: self._decided(hashed, done))
+        task.add_done_callback(lambda _: self._under_way.pop(hashed))
+        task.add_done_callback(mark_seen)  # perhaps nothing waits for it any longer
         await _end_of(task, until)
         return task.result()
 
@@ -127,10 +128,6 @@ class Keys:
             return None
         return await self._answer(partition, hashed, claim, messages, until)
 
-    def _decided(self, hashed: bytes, task: "asyncio.Task[Appended]") -> None:
-        del self._under_way[hashed]
-        mark_seen(task)  # perhaps nothing waits for it any longer
-
     async def _append(self, partition: Partition, messages: Sequence[Message], hashed: bytes, until: float) -> Appended:
         mark = new_uuid()
         claim = await self._claim(partition, hashed, content_hash(messages), mark)
@@ -163,7 +160,11 @@ class Keys:
         same = is_content(claim.content, messages)
         if claim.appended is None and claim.age < YOUNG:
             raise LogUnavailable
-        found = claim.appended or await self._search(partition, hashed, claim.end, len(messages))
+        found = claim.appended
+        if found is None:
+            bounds = await self._reader.settled(partition)
+            bounds = Bounds(max(claim.end, bounds.oldest), bounds.end)
+            found = await find_append(self._connection, partition, hashed, bounds, len(messages))
         if found is not None and not same:
             raise KeyReused
         if found is not None and claim.appended is None:
@@ -171,15 +172,7 @@ class Keys:
         return found
 
     async def _window(self, partition: Partition) -> Milliseconds:
-        """Return how long keys of a topic are remembered."""
         return self._options.idempotency_window or (await self._topics.settings(partition)).age
-
-    async def _search(self, partition: Partition, hashed: bytes, since: Offset, count: int) -> Appended | None:
-        """Return where the append with a key is, from `since` on; None when it is nowhere, nor can come to be."""
-        bounds = await self._reader.settled(partition)
-        return await find_append(
-            self._connection, partition, hashed, Bounds(max(since, bounds.oldest), bounds.end), count
-        )
 
     async def _make(
         self, partition: Partition, messages: Sequence[Message], hashed: bytes, until: float, mark: str
@@ -187,7 +180,10 @@ class Keys:
         try:
             appended = await self._append_once(partition, messages, until, hashed)
         except (Unsent, TooLarge):  # not when the topic is gone: it takes its claims along, or turns up again after all
-            await self._release(partition, hashed, mark)
+            try:
+                await self._store.release(partition.topic, hashed, mark)
+            except RegistryUnavailable:  # the next call finds that they are nowhere
+                logger.warning("key.unreleased", topic=partition.name)
             raise
         await self._settle(partition, hashed, appended, until)
         return appended
@@ -198,12 +194,6 @@ class Keys:
                 await self._store.settle(partition.topic, hashed, appended)
         except (RegistryUnavailable, TimeoutError):  # the next call searches for the messages
             logger.warning("key.unsettled", topic=partition.name)
-
-    async def _release(self, partition: Partition, hashed: bytes, mark: str) -> None:
-        try:
-            await self._store.release(partition.topic, hashed, mark)
-        except RegistryUnavailable:  # the next call finds that they are nowhere
-            logger.warning("key.unreleased", topic=partition.name)
 
 
 async def _end_of(task: "asyncio.Task[Any]", until: float) -> None:

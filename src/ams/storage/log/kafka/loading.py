@@ -35,8 +35,6 @@ _FILLER: Record = (b"", [(HOLE, b"")])
 
 
 class _Part(NamedTuple):
-    """What goes into one request."""
-
     first: Offset
     records: list[Record]
     times: list[Milliseconds]
@@ -72,7 +70,6 @@ class Loader:
 
     @contextlib.asynccontextmanager
     async def _given_times(self, partition: Partition) -> AsyncIterator[None]:
-        """Let messages have the times they are given until the block ends, however it ends."""
         await self._set(partition, GIVEN)
         try:
             yield
@@ -82,18 +79,19 @@ class Loader:
     async def _set(self, partition: Partition, times: str) -> None:
         """Say whose times a topic's are, and return when its leader goes by it."""
         until = self._connection.deadline()
-        if await self._times(partition, until) == times:
+
+        async def is_set() -> bool:
+            configs = await describe(self._connection, [partition.name], [TIMES], until)
+            return configs.get(partition.name, {}).get(TIMES) == times
+
+        if await is_set():
             return
         await alter(self._connection, partition, {TIMES: times}, until)
         for _ in range(int(self._options.patience / _PAUSE)):
-            if await self._times(partition, until) == times:
+            if await is_set():
                 break
             await asyncio.sleep(_PAUSE)
         await asyncio.sleep(_SETTLES)
-
-    async def _times(self, partition: Partition, until: float) -> str | None:
-        configs = await describe(self._connection, [partition.name], [TIMES], until)
-        return configs.get(partition.name, {}).get(TIMES)
 
     async def _send(self, partition: Partition, part: _Part) -> None:
         until = self._connection.deadline()

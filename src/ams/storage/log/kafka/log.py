@@ -82,7 +82,6 @@ class KafkaLog:
         store: IdempotencyStore,
         supervisor: Supervisor | None = None,
     ) -> None:
-        """Take a connection; `open` is the way to make a log."""
         supervisor = supervisor or Supervisor()
         self._connection = connection
         self._options = options
@@ -135,7 +134,7 @@ class KafkaLog:
             if fragments:
                 self._sizes.add(topic, sent_bytes(fragments, sum(map(len, fragments))))
 
-        with self._noticing(partition):
+        with _Noticing(self._topics, partition):
             await self._loader.load(partition, batches, count)
         await self._sizes.flush()
         self._topics.standards.forget(topic)  # they were others meanwhile
@@ -173,7 +172,7 @@ class KafkaLog:
         await self._topics.set_age(partition, retention)
         age = retention or self._options.retention
         if age < before.age:
-            with self._noticing(partition):
+            with _Noticing(self._topics, partition):
                 await self._cut(partition, age)
 
     async def retention(self, topic: TopicId) -> Milliseconds | None:
@@ -211,17 +210,16 @@ class KafkaLog:
     async def read(self, topic: TopicId, start: Offset, *, max_messages: int, max_bytes: int) -> Sequence[Stored]:
         """Return messages from `start` on (`Log.read`), with all that any node had answered for when it began.
 
-        What others wrote into our topics is shown as it can be (`ams.storage.log.kafka.records`), and holes are
-        skipped.
+        What others wrote into our topics: `ams.storage.log.kafka.records`. Holes are skipped.
         """
         partition = await self._partition(topic)
-        with self._noticing(partition):
+        with _Noticing(self._topics, partition):
             return await self._reader.read(partition, start, max_messages=max_messages, max_bytes=max_bytes)
 
     async def bounds(self, topic: TopicId) -> Bounds:
         """Return the oldest kept offset and the end (`Log.bounds`)."""
         partition = await self._partition(topic)
-        with self._noticing(partition):
+        with _Noticing(self._topics, partition):
             return await self._reader.bounds(partition)
 
     async def all_bounds(self) -> Mapping[TopicId, Bounds]:
@@ -232,22 +230,21 @@ class KafkaLog:
         found = await bounds_of_all(self._connection, partitions, until)
         for partition, bounds in found.items():
             self._reader.drop_before(partition, bounds.oldest)
-        for partition in [
-            each for each in partitions if each not in found
-        ]:  # its leader is just changing, or it is gone
-            if (alone := await self._bounds(partition)) is not None:
-                found[partition] = alone
+        for partition in partitions:
+            if partition not in found:  # its leader is just changing, or it is gone
+                with contextlib.suppress(TopicGone), _Noticing(self._topics, partition):
+                    found[partition] = await self._reader.bounds(partition)
         return {partition.topic: bounds for partition, bounds in found.items()}
 
     async def totals(self, topic: TopicId) -> Totals:
         """Return the totals of all that was published to the topic (`Log.totals`).
 
-        Messages are exact; the bytes of a node that was killed lack what it published in its last second. The time is
-        None when the brokers have deleted all messages.
+        Messages are exact; bytes lack what a node that was killed published in its last second. The time is None when the
+        brokers have deleted all messages.
         """
         partition = await self._partition(topic)
         size = await self._sizes.of(topic)
-        with self._noticing(partition):
+        with _Noticing(self._topics, partition):
             end = await self._reader.end(partition)
             return Totals(end, size, await self._reader.last_time(partition) if end else None)
 
@@ -263,13 +260,13 @@ class KafkaLog:
     async def offset_at(self, topic: TopicId, time: Milliseconds) -> Offset | None:
         """Return the first kept offset published at `time` or later (`Log.offset_at`)."""
         partition = await self._partition(topic)
-        with self._noticing(partition):
+        with _Noticing(self._topics, partition):
             return await self._reader.offset_at(partition, time)
 
     async def wait(self, topic: TopicId, after: Offset, timeout: float) -> bool:
         """Return True as soon as the end is above `after`, False after `timeout` seconds (`Log.wait`)."""
         partition = await self._partition(topic)
-        with self._noticing(partition):
+        with _Noticing(self._topics, partition):
             return await self._reader.wait(partition, after, timeout)
 
     @property
@@ -322,7 +319,7 @@ class KafkaLog:
             await self._held_topics.released(partition.topic)
         if self._topics.known(partition.topic) is None:  # it went while something was waited for
             raise TopicGone
-        with self._noticing(partition):
+        with _Noticing(self._topics, partition):
             return await self._sender.submit(partition, records, sent.fragments, sent.data_bytes, until=until)
 
     async def _check_standards(self, partition: Partition) -> None:
@@ -334,17 +331,9 @@ class KafkaLog:
         self._check_open()
         return self._topics.known(topic) or await self._topics.find(topic)
 
-    def _noticing(self, partition: Partition) -> "_Noticing":
-        return _Noticing(self._topics, partition)
-
     def _check_open(self) -> None:
         if self._closed:
             raise LogUnavailable
-
-    async def _bounds(self, partition: Partition) -> Bounds | None:
-        with contextlib.suppress(TopicGone), self._noticing(partition):
-            return await self._reader.bounds(partition)
-        return None
 
     async def _cut(self, partition: Partition, age: Milliseconds) -> None:
         """Delete messages older than `age`, by the clock of this node."""

@@ -11,19 +11,18 @@ reads the same bytes in a tenth of that.
 
 import re
 import struct
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from ams.core.names import Offset, TopicId, topic_id
 
-MAX_NAME = 249
-"""Characters of a Kafka topic's name."""
+MAX_NAME = 249  # characters of a Kafka topic's name
 PREFIX = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _NAME = re.compile(r"(?P<prefix>[a-zA-Z0-9_-]+)\.(?:.*\.)?(?P<identity>[0-9a-f]{32})(?:-(?P<first>\d{1,18}))?")
 FIRST = Offset(0)
 _COUNT = struct.Struct(">i")
 _LENGTH = struct.Struct(">h")
-_PARTITION = 2 + 4 + 4
-"""Error, number and leader of a partition."""
+_PARTITION = 2 + 4 + 4  # error, number and leader of a partition
 
 
 class Partition(NamedTuple):
@@ -55,13 +54,12 @@ class Listed(NamedTuple):
     partition: Partition
     partition_count: int
     replication: int
-    """Brokers that are to keep each message."""
 
 
 def listed(prefix: str, answer: bytes) -> dict[TopicId, Listed]:
     """Read an answer (Metadata, version 5) about all topics: those of ours by identity.
 
-    Of two with the same identity the first by name counts; one in error, as while it is being deleted, is left out.
+    Of two with one identity the first by name counts. One in error is left out, as while it is being deleted.
     """
     found: dict[TopicId, Listed] = {}
     for name, count, replication in sorted(_topics(answer)):
@@ -71,42 +69,30 @@ def listed(prefix: str, answer: bytes) -> dict[TopicId, Listed]:
     return found
 
 
-def _topics(data: bytes) -> list[tuple[str, int, int]]:
-    at = _after_brokers(data)
-    (count,) = _COUNT.unpack_from(data, at)
-    at += 4
-    topics = []
-    for _ in range(count):
-        (error,) = _LENGTH.unpack_from(data, at)
-        name, at = _text(data, at + 2)
-        partitions, replication, at = _partitions(data, at + 1)
-        if not error:
-            topics.append((name, partitions, replication))
-    return topics
-
-
-def _after_brokers(data: bytes) -> int:
+def _topics(data: bytes) -> Iterator[tuple[str, int, int]]:
+    """Yield the name of each topic, how many partitions it has, and the least replication of any."""
     (brokers,) = _COUNT.unpack_from(data, 4)
     at = 8
     for _ in range(brokers):
         _, at = _text(data, at + 4)
         _, at = _text(data, at + 4)
     _, at = _text(data, at)
-    return at + 4
-
-
-def _partitions(data: bytes, at: int) -> tuple[int, int, int]:
-    """Return how many there are, the least replication of any, and where they end."""
-    (count,) = _COUNT.unpack_from(data, at)
-    at += 4
-    least = 0
-    for _ in range(count):
-        (replicas,) = _COUNT.unpack_from(data, at + _PARTITION)
-        least = min(least or replicas, replicas)
-        at += _PARTITION
-        for _ in range(3):
-            at += 4 + 4 * _COUNT.unpack_from(data, at)[0]
-    return count, least, at
+    (topics,) = _COUNT.unpack_from(data, at + 4)
+    at += 8
+    for _ in range(topics):
+        (error,) = _LENGTH.unpack_from(data, at)
+        name, at = _text(data, at + 2)
+        (partitions,) = _COUNT.unpack_from(data, at + 1)
+        at += 5
+        least = 0
+        for _ in range(partitions):
+            (replicas,) = _COUNT.unpack_from(data, at + _PARTITION)
+            least = min(least or replicas, replicas)
+            at += _PARTITION
+            for _ in range(3):
+                at += 4 + 4 * _COUNT.unpack_from(data, at)[0]
+        if not error:
+            yield name, partitions, least
 
 
 def _text(data: bytes, at: int) -> tuple[str, int]:

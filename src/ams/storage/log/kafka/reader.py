@@ -172,10 +172,14 @@ class Reader:
         """Fetch from `position` on; return where to go on, and the end as the leader knew it."""
         fetched = await self._fetch(pending, partition, position, until)
         if fetched.next == position:
-            await self._lag(until)
+            # The leader does not show yet what is there.
+            if asyncio.get_running_loop().time() + LAG > until:
+                raise LogUnavailable from KafkaError("the leader lags behind")
+            await asyncio.sleep(LAG)
             return position, fetched.end
-        if fetched.runs:
-            self._measure(partition.topic, fetched.runs)
+        if runs := fetched.runs:
+            size = sum([run.size for run in runs]) // sum([len(run.fragments) for run in runs]) + 16
+            self._sizes[partition.topic] = (self._sizes.get(partition.topic, size) * 3 + size) // 4
         found = CachedRange(position, fetched.next, fetched.runs)
         position = found.fill(pending, position)
         if fetched.next >= fetched.end:
@@ -189,7 +193,8 @@ class Reader:
             if self._ahead.size(partition.topic, position):
                 return await self._sequels((partition, position))
             async with self._fetching:
-                size = self._size(partition.topic, pending)
+                wanted = min(pending.messages_left * self._sizes.get(partition.topic, GUESS), pending.bytes_left)
+                size = min(MOST, LEAST + wanted)
                 return await self._fetcher.fetch(partition, position, size, until=until, enough=pending)
         except OffsetOutOfRangeError:
             oldest = await self._oldest(partition, until)
@@ -205,17 +210,3 @@ class Reader:
         oldest = await self._fetcher.oldest(partition, until)
         self.drop_before(partition, oldest)
         return oldest
-
-    async def _lag(self, until: float) -> None:
-        """Wait for a leader that does not show yet what is there."""
-        if asyncio.get_running_loop().time() + LAG > until:
-            raise LogUnavailable from KafkaError("the leader lags behind")
-        await asyncio.sleep(LAG)
-
-    def _size(self, topic: TopicId, pending: PendingRead) -> int:
-        wanted = min(pending.messages_left * self._sizes.get(topic, GUESS), pending.bytes_left)
-        return min(MOST, LEAST + wanted)
-
-    def _measure(self, topic: TopicId, runs: Sequence[Run]) -> None:
-        size = sum([run.size for run in runs]) // sum([len(run.fragments) for run in runs]) + 16
-        self._sizes[topic] = (self._sizes.get(topic, size) * 3 + size) // 4

@@ -38,10 +38,8 @@ ESCAPED = OURS + ":"
 """What an attribute's name begins with when it would begin with `OURS`."""
 TEXT = OURS + "text"
 """Header of a message whose value is its data as text."""
-
 ORDERING_KEY = OURS + "orderingKey"
 """Header with the ordering key of a message, as UTF-8."""
-
 HOLE = OURS + "hole"
 """Header of what is no message: it fills an offset that was left out when the topic was loaded from another log."""
 
@@ -58,8 +56,7 @@ _offset_of, _value_of, _headers_of = map(attrgetter, ("offset", "value", "header
 _EVEN_OF_ONE, _EVEN_OF_TWO = "AQgw", "AEIMQUYcgkosw048"
 """Last characters of base64 without odd bits, where one byte is left at its end, and where two are."""
 
-LAST_TIME = 253_402_300_799_999
-"""Milliseconds: the end of the year 9999, beyond which a time cannot be written."""
+LAST_TIME = 253_402_300_799_999  # milliseconds: the end of the year 9999, beyond which a time cannot be written
 
 
 def encode(sent: Sent) -> tuple[bytes, list[Header]]:
@@ -94,7 +91,11 @@ def fragment_of(value: bytes | None, headers: Sequence[Header]) -> Fragment:
     ours = {name: text for name, text in headers if name in (TEXT, ORDERING_KEY)}
     key = (ours.get(ORDERING_KEY) or b"").decode("utf-8", "replace")
     if TEXT in ours:
-        return message(_text(value), attributes, key).fragment
+        try:
+            text = (value or b"").decode("utf-8", "surrogatepass")
+        except UnicodeDecodeError:  # not by us
+            text = (value or b"").decode("utf-8", "replace")
+        return message(text, attributes, key).fragment
     return message(_base64(value or b"").decode(), attributes, key, plain=True).fragment
 
 
@@ -106,13 +107,6 @@ def _attribute(header: Header) -> tuple[str | None, str]:
     return (OURS + name[len(ESCAPED) :] if name.startswith(ESCAPED) else None), text
 
 
-def _text(value: bytes | None) -> str:
-    try:
-        return (value or b"").decode("utf-8", "surrogatepass")
-    except UnicodeDecodeError:  # not by us
-        return (value or b"").decode("utf-8", "replace")
-
-
 def batches(data: bytes) -> Iterator[Any]:
     """Return the whole batches in the answer to a fetch; what is cut off at its end is left out."""
     records = MemoryRecords(data)
@@ -121,10 +115,7 @@ def batches(data: bytes) -> Iterator[Any]:
 
 
 def pieces(partition: Partition, batch: Any, start: Offset, most: int) -> Iterator[Sequence[Run]]:
-    """Return the messages of a batch from `start` on, `most` at a time; some of the pieces may be empty.
-
-    Raises `Damaged` when the batch's checksum is wrong.
-    """
+    """Return the messages of a batch from `start` on, `most` at a time; pieces may be empty. Raises `Damaged`."""
     if batch.is_control_batch:
         return
     if not batch.validate_crc():
@@ -152,9 +143,5 @@ def _runs(records: list[Any], first: Offset, start: Offset) -> Sequence[Run]:
     if oldest.timestamp_type and newest.offset - oldest.offset == len(records) - 1:
         return (Run.of(Offset(oldest.offset + first), oldest.timestamp, fragments),)
     offsets: Any = [each + first for each in map(_offset_of, records)]
-    times = [_sane(each.timestamp) for each in records]
+    times = [Milliseconds(min(max(each.timestamp, 0), LAST_TIME)) for each in records]
     return runs_of(list(map(Stored, offsets, times, fragments)))
-
-
-def _sane(time: int) -> Milliseconds:
-    return Milliseconds(min(max(time, 0), LAST_TIME))

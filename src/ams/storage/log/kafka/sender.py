@@ -164,7 +164,7 @@ class Sender:
 
     def _go_on(self, queue: TopicQueue, pause: float = 0) -> None:
         """See that a queue with work is on its way, and one without is not looked at."""
-        queue.queued = queue.has_work
+        queue.queued = queue.batch is not None or bool(queue.waiting)
         if not queue.queued:
             self._rest(queue)
             return
@@ -190,7 +190,9 @@ class Sender:
         try:
             await asyncio.sleep(pause)
             if queue.producer is None:
-                queue.producer = await self._new_identity(queue)
+                if self._producer is not None and queue.worn == self._producer.id:
+                    self._producer = None  # the queue used up its epochs
+                queue.producer = await self.identify()
             node = await refusable(self._connection.leader(queue.partition, until=until))
         except AmsError as error:
             queue.fail(error)
@@ -248,7 +250,9 @@ class Sender:
             answers = await self._answers(node, lane, load)
         except KafkaError as error:  # it is not known what the broker did, nor whether it still leads others
             answers = {queue.partition.name: _ProduceResult(error) for queue, _ in load}
-            self._turn_away(broker)
+            ready, broker.ready = broker.ready, deque()
+            for queue in ready:
+                self._go_on(queue)
         except Exception as error:  # a defect must not hold up these topics for good
             self._supervisor.survive(PART)
             answers = {queue.partition.name: _ProduceResult(KafkaError(repr(error))) for queue, _ in load}
@@ -274,14 +278,7 @@ class Sender:
             for name, [(_, code, offset, time, *_)] in response.topics
         }
 
-    def _turn_away(self, broker: _Broker) -> None:
-        """Ask again who leads the topics that wait for a broker."""
-        ready, broker.ready = broker.ready, deque()
-        for queue in ready:
-            self._go_on(queue)
-
     def _take(self, queue: TopicQueue, batch: Batch, answer: "_ProduceResult") -> None:
-        """Go on with a queue by what the broker said of its batch."""
         pause = 0.0
         if queue.batch is not batch:  # the topic is gone
             self._go_on(queue)
@@ -305,7 +302,6 @@ class Sender:
         batch.stored(first, time)
 
     def _may_pass(self, queue: TopicQueue, batch: Batch, error: KafkaError | None) -> bool:
-        """Whether a batch is to be sent again."""
         if isinstance(error, _TOO_FEW):
             self._too_few_until = self._loop.time() + _TOO_FEW_SECONDS
         if isinstance(error, _LOST_SEQUENCE) and batch.attempts == 1:  # surely not stored, neither now nor before
@@ -336,12 +332,6 @@ class Sender:
             queue.expire(now)
         if self._busy:
             self._look_later()
-
-    async def _new_identity(self, queue: TopicQueue) -> Producer:
-        """Return an identity the queue has not had before."""
-        if self._producer is not None and queue.worn == self._producer.id:
-            self._producer = None
-        return await self.identify()
 
     async def _ask_identity(self) -> Producer:
         def answer(response: Any) -> Producer:

@@ -14,9 +14,9 @@ from ams.cli.installation import installation
 from ams.client import Client
 from ams.client.errors import Unreachable
 from ams.core.settings import Settings
+from ams.migrate.asking import Side
 from ams.migrate.comparing import CUT, READS, RULES, Answer, Kind, Rule, different, read_of
 from ams.migrate.converting import Bounds, Converted
-from ams.migrate.side import Side
 from ams.migrate.verifying import Difference, Verified, compare_served, compare_stored, verify
 from ams.storage.export_format import Membership, Subscription, User
 from tests.migrate.moved import Kept, converted, counts, imported, passing, token

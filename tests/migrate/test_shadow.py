@@ -11,8 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from ams.migrate.haproxy_log import request_of
-from ams.migrate.side import AT_ONCE
+from ams.migrate.asking import AT_ONCE
+from ams.migrate.shadow import request_of
 from cluster.deployed import DEPLOY
 from cluster.haproxy import check, program
 from cluster.ports import LOOPBACK, free_port, listening

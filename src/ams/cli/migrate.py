@@ -253,7 +253,7 @@ app.does("authn")(migrate_authn)
 
 async def _verified(session: Session, source: Source, old: str) -> "Verified":
     async with source.opened() as opened, AsyncExitStack() as stack:
-        from ams.migrate.side import Side
+        from ams.migrate.asking import Side
         from ams.migrate.verifying import verify
         from ams.migrate.writing import plan as planned
 

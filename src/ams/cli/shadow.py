@@ -68,7 +68,7 @@ async def _compared(
     session: Session, old: Old, log: str, listen: int | None, share: float, most: int | None, still: bool
 ) -> "Report":
     from ams.migrate.shadow import Shadow
-    from ams.migrate.side import Side
+    from ams.migrate.asking import Side
 
     own = Side(old.old, os.environ.get(VARIABLE, "") if listen is None else "", old.old_ca)
     other = Side(session.client.endpoint, session.token if listen is None else "", session.ca)

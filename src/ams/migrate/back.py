@@ -95,7 +95,7 @@ class _Returning:
 
     async def check_still(self, since: Sequence[_Since]) -> None:
         """Raise `Unusable` when somebody has published here meanwhile, or the old service has something else."""
-        await self._source.look()
+        await self._source.messages.look()
         for topic, _, end in since:
             if self._source.messages.bounds(topic.kafka).end != end:
                 raise Unusable(f"{topic.what} has not what was given to it: it has several partitions, or is used")

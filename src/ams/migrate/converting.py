@@ -117,11 +117,6 @@ def kept_for(age: int | None) -> int:
     return age if age is not None and 0 < age <= LONGEST_AGE else LONGEST_AGE
 
 
-def project_uuid(name: str) -> str:
-    """Return the uuid of a project where nothing shows its own: the same one every time."""
-    return str(uuid.uuid5(NAMESPACE, f"project {name}"))
-
-
 def converted(documents: Documents, bounds: Callable[[str], Bounds]) -> Converted:
     """Return what of the documents goes over; `bounds` tells what a Kafka topic has, if it is there."""
     return _Conversion(documents, bounds).run()
@@ -156,7 +151,6 @@ class _Conversion:
         self._convert_topics()
         self._convert_subscriptions()
         self._convert_registrations()
-        self._done.oddities += self._documents.oddities
         return self._done
 
     def user_names(self) -> Mapping[str, str]:

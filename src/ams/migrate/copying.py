@@ -24,7 +24,7 @@ from ams.core.names import Offset, TopicId, topic_id, topic_id_text
 from ams.migrate.asking import each_of
 from ams.migrate.converting import NAMESPACE, Bounds, MovedTopic
 from ams.migrate.documents import Oddity
-from ams.migrate.sources import Messages
+from ams.migrate.sources import Kafka
 from ams.migrate.writing import Plan, stand_in, unreadable, unreadable_end
 from ams.storage.export_format import Line, Topic
 from ams.storage.files import Disk, write_whole
@@ -102,7 +102,7 @@ class Notes:
 class Copying:
     """Rounds into one installation, whose data folder is `folder`."""
 
-    def __init__(self, target: Installation, folder: str, source: Messages, progress: Progress) -> None:
+    def __init__(self, target: Installation, folder: str, source: Kafka, progress: Progress) -> None:
         self._target, self._registry, self._log = target, target.registry, target.log
         self._notes = Notes.read(folder)
         self._source = source

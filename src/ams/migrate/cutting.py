@@ -134,7 +134,7 @@ async def _finish(old: Source, copying: Copying) -> tuple[Plan, Copied]:
 
 async def _check_still(old: Source, found: Plan) -> None:
     """Raise `Unusable` when something came to the old service meanwhile."""
-    await old.look()
+    await old.messages.look()
     for topic in found.found.topics:
         if old.messages.bounds(topic.kafka).end != topic.bounds.end:
             raise Unusable(f"{topic.what} changed: somebody still uses the old service, past the proxy")

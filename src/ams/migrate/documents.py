@@ -1,7 +1,7 @@
 """What the reference keeps in MongoDB, read whole: it is thousands of small documents, without an index."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -36,9 +36,7 @@ class Documents:
     subscriptions: Sequence[Document] = ()
     schemas: Sequence[Document] = ()
     user_registrations: Sequence[Document] = ()
-    daily_topic_msg_count: Sequence[Document] = field(default=())
-    oddities: Sequence[Oddity] = ()
-    """What of them could not be read."""
+    daily_topic_msg_count: Sequence[Document] = ()
 
 
 def read_documents(source: str, database: str) -> Documents:

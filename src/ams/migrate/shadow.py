@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import os
 import random
+import re
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -18,9 +19,8 @@ from urllib.parse import parse_qs, urlsplit
 from ams.client.errors import Unreachable
 from ams.http.asgi import Receive, Send, answer
 from ams.http.operations import small_server
+from ams.migrate.asking import AT_ONCE, MAX_COMPARED_BYTES, Side, TooLarge
 from ams.migrate.comparing import Kind, Read, different, read_of
-from ams.migrate.haproxy_log import request_of
-from ams.migrate.side import AT_ONCE, MOST_BYTES, Side, TooLarge
 from ams.web.server import listen, url_of
 
 WAITING = 100
@@ -29,6 +29,11 @@ MOST_KINDS = 200
 AWAY = 5
 """Requests in a row without an answer, until a service is given up that is asked from a log."""
 LONGEST_LINE = 64 * 1024
+_ENTRY = r"(?:^|\s)\S+ \[[^\]]+\] (?P<place>\S+(?: \S+)?) -?\d+/-?\d+/-?\d+/-?\d+/\+?-?\d+ -?\d{1,3} \+?\d+ "
+_QUOTED = re.compile(_ENTRY + r'.*"(?P<method>[A-Z]+) (?P<target>\S+)(?: HTTP/\d(?:\.\d)?)?"\s*$')
+_PLAIN = re.compile(_ENTRY + r"\S+ \S+ (?P<method>[A-Z]+) (?P<target>\S+)(?: \S+)?\s*$")
+_ESCAPED = re.compile("#([0-9A-F]{2})")  # as haproxy writes what could break a line
+OWN_CLIENT = "<HTTPCLIENT>"
 
 
 class Request(NamedTuple):
@@ -129,17 +134,19 @@ class Shadow:
             while (request := await ready.get()) is not None:
                 await self._compare(request)
 
-        async with contextlib.AsyncExitStack() as stack:
-            group = await stack.enter_async_context(_first_error())
-            for _ in range(AT_ONCE):
-                group.create_task(work())
-            async for request in requests:
-                await ready.put(request)
-                self._begun += 1
-                if self.most is not None and self._begun >= self.most:
-                    break
-            for _ in range(AT_ONCE):
-                await ready.put(None)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(AT_ONCE):
+                    group.create_task(work())
+                async for request in requests:
+                    await ready.put(request)
+                    self._begun += 1
+                    if self.most is not None and self._begun >= self.most:
+                        break
+                for _ in range(AT_ONCE):
+                    await ready.put(None)
+        except BaseExceptionGroup as failed:
+            raise failed.exceptions[0] from None
         return self.report
 
     async def _compare(self, request: Request) -> None:
@@ -149,7 +156,7 @@ class Shadow:
                 again = {each.place for each in await self._different(request)}
                 kinds = [each for each in kinds if each.place in again]
         except TooLarge:
-            self.report.passed_over[f"an answer of more than {MOST_BYTES >> 20} MiB"] += 1
+            self.report.passed_over[f"an answer of more than {MAX_COMPARED_BYTES >> 20} MiB"] += 1
             return
         except Unreachable:
             self.report.passed_over["no answer"] += 1
@@ -170,7 +177,6 @@ class Shadow:
 
 
 def _reason(method: str, target: str, read: Read | None, headers: Mapping[str, str] | None) -> str:
-    """Return why a request is not asked; empty when it is."""
     if method != "GET":
         return "it writes" if method in ("POST", "PUT", "DELETE", "PATCH") else "another method"
     if read is None:
@@ -194,14 +200,27 @@ def _tokens(request: Request) -> list[str]:
     return [*said, *(request.headers or {}).values()]
 
 
-@contextlib.asynccontextmanager
-async def _first_error() -> AsyncIterator[asyncio.TaskGroup]:
-    """Open a group whose first error is raised as it is."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            yield group
-    except* Unreachable as errors:
-        raise errors.exceptions[0] from None
+class Logged(NamedTuple):
+    """A request of a log; `target` is path and query as they came."""
+
+    method: str
+    target: str
+
+
+def request_of(line: str) -> Logged | None:
+    """Return the request of a line of haproxy's log, whatever stands before it (a syslog's date, host and program).
+
+    The format is that of `option httplog`, which ends in the request in quotation marks, or that of `deploy/haproxy`, which
+    ends in method and path, without a query, and an id. None for a line of something else, of a request that was none, and
+    a cut one.
+    """
+    found = _QUOTED.search(line) or _PLAIN.search(line)
+    if found is None or OWN_CLIENT in found["place"]:
+        return None
+    target = _ESCAPED.sub(lambda each: chr(int(each[1], 16)), found["target"])
+    if "://" in target.partition("?")[0]:  # HTTP/2: the whole URL
+        target = "/" + target.partition("://")[2].partition("/")[2]
+    return Logged(found["method"], target)
 
 
 async def logged(shadow: Shadow, file: int) -> AsyncIterator[Request]:
@@ -215,7 +234,6 @@ async def logged(shadow: Shadow, file: int) -> AsyncIterator[Request]:
 
 
 async def _lines(file: int) -> AsyncIterator[str]:
-    """Yield lines as they come. They are read in a thread of its own, which no end of the program waits for."""
     loop = asyncio.get_running_loop()
     parts: asyncio.Queue[bytes] = asyncio.Queue(4)
 
@@ -229,7 +247,7 @@ async def _lines(file: int) -> AsyncIterator[str]:
                     part = b""
                 asyncio.run_coroutine_threadsafe(parts.put(part), loop).result()
 
-    threading.Thread(target=read, daemon=True).start()
+    threading.Thread(target=read, daemon=True).start()  # no end of the program waits for it
     rest = b""
     while part := await parts.get():
         *lines, rest = (rest + part).split(b"\n")
@@ -239,7 +257,6 @@ async def _lines(file: int) -> AsyncIterator[str]:
     yield rest.decode(errors="replace")
 
 
-LOOPBACK = "127.0.0.1"
 _KEPT = (b"x-api-key", b"authorization")
 
 
@@ -249,7 +266,7 @@ async def copies(shadow: Shadow, port: int, stop: asyncio.Event) -> AsyncIterato
 
     Each is answered at once, before anybody is asked.
     """
-    sock = listen(LOOPBACK, port, "port")
+    sock = listen("127.0.0.1", port, "port")
     waiting: asyncio.Queue[Request] = asyncio.Queue(WAITING)
 
     async def take(scope: Mapping[str, Any], _receive: Receive, send: Send) -> None:

@@ -1,32 +1,387 @@
-"""The reference as it is read: its documents in MongoDB and its messages in Kafka."""
+"""The reference as it is read: its documents in MongoDB, and its messages in Kafka.
+
+Messages are in partition 0 of `PROJECT_UUID.TOPIC`, whose offsets are their ids. Long topics are read in processes of
+their own: that takes as long as storing, which goes on meanwhile.
+"""
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+import multiprocessing
+import os
+import signal
+import threading
+from array import array
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Protocol
+from datetime import datetime
+from functools import lru_cache, partial
+from multiprocessing.util import Finalize
+from typing import Any, NamedTuple
 
-from ams.core.messages import Stored
-from ams.migrate.converting import Bounds
+import msgspec
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import KafkaError
+
+from ams.core.clock import Milliseconds, SystemClock
+from ams.core.errors import Unavailable
+from ams.core.messages import Stored, message, quoted_base64
+from ams.core.names import Offset
+from ams.core.runs import Columns
+from ams.migrate.converting import NO_MESSAGES, Bounds, kept_for, milliseconds
 from ams.migrate.documents import Documents, read_documents
-from ams.migrate.records import Kafka
+from ams.storage.export_format import Message
+
+Batches = AsyncGenerator[Sequence[Stored], None]
+_PROCESSES = 2
+_LONG = 10_000
+"""Messages: what is shorter is read sooner than it is given to a process."""
+PART_MESSAGES = 20_000
+"""In a part, which one process reads at a time."""
+PART_BYTES = 32 * 2**20
+"""Of a part's messages, after which it ends early."""
+AT_ONCE = 2_000
+"""Records asked for at once."""
+QUIET_SECONDS = 30.0
+"""Without a record before the end, until reading is given up."""
+FETCH_BYTES = 16 * 2**20
+FETCH_WAIT_MS = 10
+"""How long brokers wait for more at the end of a topic: the consumer goes on to another topic only then."""
+_decode = msgspec.json.Decoder().decode
 
 
-class Messages(Protocol):
-    """The messages of topics, by the names that `converting.kafka_topic` gives them."""
+class Part(NamedTuple):
+    """Messages as one process gives them to another."""
 
-    @property
-    def other_partitions(self) -> Mapping[str, int]:
-        """Messages that nobody could ever read, by topic."""
+    messages: Columns
+    following: int
+    """The offset behind it."""
+
+
+class Readers:
+    """Processes that each call `read(START, END)`, a function of a module with its arguments, for part after part."""
+
+    def __init__(self) -> None:
+        self._pool = ProcessPoolExecutor(_PROCESSES, multiprocessing.get_context("spawn"), _begin)
+
+    async def batches(self, read: Callable[[int, int], Part], start: int, end: int, earliest: int) -> Batches:
+        """Yield the messages from `start` up to `end`, in order, none with a time before `earliest`."""
+        loop = asyncio.get_running_loop()
+        bounds = deque((first, min(first + PART_MESSAGES, end)) for first in range(start, end, PART_MESSAGES))
+        under_way: deque[tuple[int, asyncio.Future[Part]]] = deque()
+
+        def begin(first: int, last: int) -> asyncio.Future[Part]:
+            return loop.run_in_executor(self._pool, read, first, last)
+
+        try:
+            while bounds or under_way:
+                while bounds and len(under_way) <= _PROCESSES:
+                    first, last = bounds.popleft()
+                    under_way.append((last, begin(first, last)))
+                last, future = under_way.popleft()
+                part = await future
+                while True:
+                    batch = part.messages
+                    for number, time in enumerate(batch.times):  # those of the part before may be later
+                        if time >= earliest:
+                            break
+                        batch.times[number] = earliest
+                    if batch:
+                        earliest = batch.times[-1]
+                        yield batch
+                    if part.following >= last:
+                        break
+                    part = await begin(part.following, last)
+        except BrokenProcessPool:
+            raise Unavailable("a process that reads messages ended") from None
+        finally:
+            for _, future in under_way:
+                future.cancel()
+
+    def close(self) -> None:
+        """End the processes."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _begin() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one
+    parent = multiprocessing.parent_process()
+
+    def follow() -> None:  # a process ends with the one that started it, however that ends
+        if parent:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
+
+
+async def part_of(batches: Batches, end: int) -> Part:
+    """Return the first of the messages up to `end`, as many as a part takes."""
+    messages, size = Columns(array("q"), array("q"), []), 0
+    async with aclosing(batches):
+        async for batch in batches:
+            messages.extend(Columns.of(batch))
+            size += sum(len(each.fragment) for each in batch)
+            if size >= PART_BYTES:
+                return Part(messages, messages.offsets[-1] + 1)
+    return Part(messages, end)
+
+
+class Kafka:
+    """The brokers that the reference writes to; nothing there is changed, no group is made and nothing committed."""
+
+    def __init__(self, servers: str) -> None:
+        self._servers = servers
+        self._consumers: list[AIOKafkaConsumer] = []
+        self._idle: list[AIOKafkaConsumer] = []
+        self._readers: Readers | None = None
+        self._bounds: dict[str, Bounds] = {}
+        self.other_partitions: dict[str, int] = {}
+        """Messages outside partition 0, which nobody could ever read, by topic."""
+
+    async def __aenter__(self) -> "Kafka":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._readers:
+            self._readers.close()
+        await self.stop()
+
+    async def stop(self) -> None:
+        """Let go of the brokers."""
+        for each in self._consumers:
+            with contextlib.suppress(KafkaError):
+                await each.stop()
 
     def bounds(self, topic: str) -> Bounds:
-        """Return what a topic has."""
+        """Return what a topic has; one that nobody ever published to is not there."""
+        return self._bounds.get(topic, NO_MESSAGES)
 
-    def batches(self, topic: str, start: int, end: int, earliest: int = 0) -> AsyncIterator[Sequence[Stored]]:
+    async def look(self) -> None:
+        """Look at what topics there are, and what each has now. Raises `Unavailable`."""
+        try:
+            async with self._reader() as consumer:
+                await self._look(consumer)
+        except KafkaError as error:
+            raise Unavailable(f"Kafka cannot be read: {error}") from None
+
+    async def _look(self, consumer: AIOKafkaConsumer) -> None:
+        admin = AIOKafkaAdminClient(bootstrap_servers=self._servers)
+        await admin.start()
+        try:
+            described = [each for each in await admin.describe_topics() if "." in each["topic"]]
+            ages = await _ages(admin, [each["topic"] for each in described])
+        finally:
+            await admin.close()
+        partitions = [
+            TopicPartition(each["topic"], one["partition"]) for each in described for one in each["partitions"]
+        ]
+        # At once: the consumer would look for each topic in turn, and wait a tenth of a second after each.
+        await consumer._client.set_topics([each["topic"] for each in described])
+        firsts = await consumer.beginning_offsets(partitions)
+        ends = await consumer.end_offsets(partitions)
+        self._bounds, self.other_partitions = {}, {}
+        now = SystemClock().wall()
+        read = [each for each in partitions if each.partition == 0]
+        young = await consumer.offsets_for_times({each: now - kept_for(ages.get(each.topic)) for each in read})
+        for each in partitions:
+            first, end, since = firsts[each], ends[each], young.get(each)
+            if each.partition == 0:
+                young_offset = end if since is None else since.offset
+                self._bounds[each.topic] = Bounds(first, end, ages.get(each.topic), young_offset)
+            elif end > first:
+                self.other_partitions[each.topic] = self.other_partitions.get(each.topic, 0) + end - first
+
+    async def batches(self, topic: str, start: int, end: int, earliest: int = 0) -> Batches:
         """Yield the messages of a topic from offset `start` up to `end`, in order; what cannot be read is left out.
 
         No publish time is before `earliest`. Raises `Unavailable`.
         """
+        if end - start > _LONG:
+            self._readers = self._readers or Readers()
+            read = self._readers.batches(partial(read_part, self._servers, topic), start, end, earliest)
+        else:
+            read = self.read(topic, start, end, earliest)
+        async for batch in read:
+            yield batch
+
+    async def read(self, topic: str, start: int, end: int, earliest: int = 0) -> Batches:
+        """Do what `batches` does, in this process."""
+        place = TopicPartition(topic, 0)
+        async with self._reader() as consumer:
+            consumer.assign([place])
+            consumer.seek(place, start)
+            while start < end:
+                try:
+                    found = await consumer.getmany(place, timeout_ms=int(QUIET_SECONDS * 1000), max_records=AT_ONCE)
+                except KafkaError as error:  # it went away, or retention took what was to be read next
+                    raise Unavailable(f"Kafka cannot be read on: {error}") from None
+                records: Sequence[Any] = found.get(place, [])
+                if not records:
+                    raise Unavailable(f"Kafka gives no record of {topic} after {start}, and it ends at {end}")
+                start = records[-1].offset + 1
+                batch = stored(records if start <= end else [each for each in records if each.offset < end], earliest)
+                if batch:
+                    earliest = batch[-1].time
+                    yield batch
+
+    @contextlib.asynccontextmanager
+    async def _reader(self) -> AsyncIterator[AIOKafkaConsumer]:
+        """Give a consumer that nobody else reads with: several topics may be read at a time."""
+        consumer = self._idle.pop() if self._idle else await self._connected()
+        try:
+            yield consumer
+        finally:
+            self._idle.append(consumer)
+
+    async def _connected(self) -> AIOKafkaConsumer:
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=self._servers,
+            enable_auto_commit=False,
+            auto_offset_reset="none",
+            max_partition_fetch_bytes=FETCH_BYTES,
+            fetch_max_wait_ms=FETCH_WAIT_MS,
+        )
+        self._consumers.append(consumer)
+        try:
+            await consumer.start()
+        except KafkaError as error:
+            raise Unavailable(f"Kafka cannot be read: {error}") from None
+        return consumer
+
+
+def read_part(servers: str, topic: str, start: int, end: int) -> Part:
+    """Read some messages of a topic, in a process that does nothing else."""
+    running, kafka = _of_process(servers)
+    return running.run(part_of(kafka.read(topic, start, end), end))
+
+
+@lru_cache(1)
+def _of_process(servers: str) -> tuple[asyncio.Runner, Kafka]:
+    """Connect this process to the brokers, for as long as it runs."""
+    running, kafka = asyncio.Runner(), Kafka(servers)
+
+    def leave() -> None:
+        running.run(kafka.stop())
+        running.close()
+
+    Finalize(None, leave, exitpriority=1)
+    return running, kafka
+
+
+async def _ages(admin: AIOKafkaAdminClient, topics: Sequence[str]) -> Mapping[str, int]:
+    asked = [ConfigResource(ConfigResourceType.TOPIC, topic) for topic in topics]
+    answers = await admin.describe_configs(asked) if asked else []
+    return {
+        name: int(value)
+        for answer in answers
+        for _, _, _, name, settings in answer.resources
+        for setting, value, *_ in settings
+        if setting == "retention.ms" and value is not None
+    }
+
+
+class Record(NamedTuple):
+    """A message as it was stored."""
+
+    offset: int
+    value: bytes | None
+    timestamp: int
+    """By the clock of the broker."""
+
+
+class _Usual(msgspec.Struct, gc=False):
+    data: msgspec.Raw = msgspec.Raw()
+    """JSON text, as it stands there."""
+    attributes: dict[str, str] | None = None
+    published: str = msgspec.field(name="publishTime", default="")
+
+
+_usual = msgspec.json.Decoder(_Usual).decode
+
+
+def stored(records: Sequence[Record], earliest: int) -> Sequence[Stored]:
+    """Return the messages of records, in order, as the log takes them; those that cannot be read are left out."""
+    try:
+        usual = [_usual(each.value or b"") for each in records]
+        fragments = [quoted_base64(bytes(each.data), each.attributes) for each in usual]
+    except (msgspec.DecodeError, TypeError, ValueError, RecursionError):
+        found = []
+        for record in records:
+            read = message_of(record.offset, record.value, record.timestamp, earliest)
+            if read is not None:
+                earliest = read.time
+                fragment = message(read.data, read.attributes).fragment
+                found.append(Stored(Offset(read.offset), Milliseconds(earliest), fragment))
+        return found
+    times, second, start = array("q"), "", None
+    for each, record in zip(usual, records, strict=True):
+        said = each.published
+        if said[:20] != second:  # many messages have the same one
+            second = said[:20]
+            start = _moment(f"{second}000Z") if second[19:] == "." else None
+        digits = said[20:23]
+        if start and said[-1:] == "Z" and digits.isascii() and digits.isdigit():
+            time = start + int(digits)
+        else:
+            time = _time(said, record.timestamp)
+        if time > earliest:
+            earliest = time
+        times.append(earliest)
+    return Columns(array("q", [each.offset for each in records]), times, fragments)
+
+
+def message_of(offset: int, value: bytes | None, written: int, earliest: int) -> Message | None:
+    """Return the message of a record; None for one that cannot be read.
+
+    The id inside is not looked at: it is what the publisher was told, and wrong where several published at once. Times
+    are cut to milliseconds and never go back, as clocks of several nodes did. `written` is the broker's time.
+    """
+    try:
+        said = _decode(value or b"")
+        if isinstance(said, str):  # JSON text within JSON, by the reference's own tool for moving
+            said = _decode(said)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    if not isinstance(said, Mapping):
+        return None
+    data, attributes = said.get("data", ""), _attributes(said.get("attributes"))
+    if not isinstance(data, str) or attributes is None:
+        return None
+    return Message(
+        offset=offset, time=max(_time(said.get("publishTime"), written), earliest), data=data, attributes=attributes
+    )
+
+
+def _attributes(said: Any) -> Mapping[str, str] | None:
+    """Return attributes; before 2017 they were a list of keys and values."""
+    if said is None:
+        return {}
+    if isinstance(said, list):
+        try:
+            said = {each["key"]: each["value"] for each in said}
+        except (KeyError, TypeError):
+            return None
+    if not isinstance(said, dict) or not all(isinstance(each, str) for pair in said.items() for each in pair):
+        return None
+    return said
+
+
+def _time(said: Any, otherwise: int) -> int:
+    moment = _moment(said)
+    return max(otherwise, 0) if moment is None else moment
+
+
+def _moment(said: Any) -> int | None:
+    try:
+        return max(milliseconds(datetime.fromisoformat(said)), 0)
+    except (ValueError, TypeError):
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,24 +395,21 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What can be read of the reference."""
+    """The reference while it is read; all it gives raises `Unavailable`, which names no secret."""
 
-    documents: Callable[[], Awaitable[Documents]]
-    """Reads all documents, and what topics have, each time anew."""
-    messages: Messages
+    place: Place
+    messages: Kafka
     """Bounds are those of when it was looked last; before the first look there are none."""
-    look: Callable[[], Awaitable[object]]
-    """Reads only what topics have."""
+
+    async def documents(self) -> Documents:
+        """Read all documents, and what topics have, anew."""
+        found = await asyncio.to_thread(read_documents, self.place.mongodb, self.place.database)
+        await self.messages.look()  # behind it: no position is past the end of its topic
+        return found
 
 
 @contextlib.asynccontextmanager
 async def opened(place: Place) -> AsyncIterator[Source]:
-    """Open the source at a place until the block ends. All it gives raises `Unavailable`, which names no secret."""
+    """Open the source at a place until the block ends."""
     async with Kafka(place.kafka) as kafka:
-
-        async def documents() -> Documents:
-            found = await asyncio.to_thread(read_documents, place.mongodb, place.database)
-            await kafka.look()  # behind it: no position is past the end of its topic
-            return found
-
-        yield Source(documents, kafka, kafka.look)
+        yield Source(place, kafka)

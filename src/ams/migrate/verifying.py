@@ -17,11 +17,10 @@ from ams.client.errors import Refused
 from ams.client.transport import fits_header
 from ams.core.clock import SystemClock, publish_time
 from ams.core.names import Offset, SubscriptionId, TopicId
-from ams.migrate.asking import each_of
+from ams.migrate.asking import AT_ONCE, Side, TooLarge, each_of
 from ams.migrate.comparing import different, read_of
 from ams.migrate.converting import Bounds, Converted, MovedTopic, kept_for
-from ams.migrate.side import AT_ONCE, Side, TooLarge
-from ams.migrate.sources import Messages
+from ams.migrate.sources import Kafka
 from ams.storage.cursors.base import TopicOffset
 from ams.storage.export_format import Subscription, User
 
@@ -58,7 +57,7 @@ class Verified(NamedTuple):
 
 
 async def verify(
-    found: Converted, kafka: Messages, client: Client, ca: str | None, sides: tuple[Side, Side] | None = None
+    found: Converted, kafka: Kafka, client: Client, ca: str | None, sides: tuple[Side, Side] | None = None
 ) -> Verified:
     """Compare all that goes over with what the service of `client`, an administrator's, has.
 
@@ -124,7 +123,7 @@ async def _answered(each: Asked, old: Side, new: Side) -> list[Difference]:
     return [Difference(f"{each.what}: {kind.where}", kind.old, kind.new) for kind in kinds]
 
 
-async def compare_stored(found: Converted, stored: Installation, kafka: Messages) -> list[Difference]:
+async def compare_stored(found: Converted, stored: Installation, kafka: Kafka) -> list[Difference]:
     """Compare topics and positions with what was stored of them, in an installation that nobody serves.
 
     That takes a few reads, where asking a service takes a request for each. Raises `Unavailable` where messages cannot
@@ -159,7 +158,7 @@ async def compare_stored(found: Converted, stored: Installation, kafka: Messages
     return differences
 
 
-async def _lacks(topic: MovedTopic, first: int, kafka: Messages) -> bool:
+async def _lacks(topic: MovedTopic, first: int, kafka: Kafka) -> bool:
     """Whether messages before `first` are missing that can be read, and that the topic still keeps."""
     oldest, since = topic.bounds.young, _since(topic)
     if oldest is None or first <= oldest:
@@ -258,7 +257,7 @@ def _bounds(bounds: Bounds) -> str:
     return f"{bounds.first} to {bounds.end}"
 
 
-async def _content(found: Converted, kafka: Messages, client: Client) -> tuple[int, list[Difference]]:
+async def _content(found: Converted, kafka: Kafka, client: Client) -> tuple[int, list[Difference]]:
     """Compare the messages of all topics, a few topics at a time; return how many there are, and what differs."""
     sums = await each_of(found.topics, lambda topic: _topic(topic, kafka, client))
     differences = [
@@ -267,7 +266,7 @@ async def _content(found: Converted, kafka: Messages, client: Client) -> tuple[i
     return sum(count for _, _, count in sums), differences
 
 
-async def _topic(topic: MovedTopic, kafka: Messages, client: Client) -> tuple[str, str, int]:
+async def _topic(topic: MovedTopic, kafka: Kafka, client: Client) -> tuple[str, str, int]:
     """Return what each side has up to the old end, as counts and a hash of ids, times, attributes and data.
 
     What the new side has dropped, because it is older than the topic keeps messages, is passed over.
@@ -287,7 +286,7 @@ async def _topic(topic: MovedTopic, kafka: Messages, client: Client) -> tuple[st
         new.cancel()
 
 
-async def _old(topic: MovedTopic, oldest: int, kafka: Messages) -> "_Sum":
+async def _old(topic: MovedTopic, oldest: int, kafka: Kafka) -> "_Sum":
     old, since = _Sum(topic), _since(topic)
     async for batch in kafka.batches(topic.kafka, topic.bounds.first, topic.bounds.end):
         kept = [each for each in batch if each.offset >= oldest or each.time >= since]

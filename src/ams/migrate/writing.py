@@ -13,7 +13,7 @@ from ams.core.messages import Stored, message
 from ams.core.names import Offset
 from ams.migrate.converting import Bounds, Converted, MovedTopic, converted
 from ams.migrate.documents import Documents, Oddity
-from ams.migrate.sources import Messages
+from ams.migrate.sources import Kafka
 from ams.storage.export_format import FORMAT, End, Header, Line, Log, encoded, encoded_message, kind
 
 SAMPLE = 10_000
@@ -38,7 +38,7 @@ class Plan:
         return Counter(kind(each) for each in self.found.lines())
 
 
-def plan(documents: Documents, kafka: Messages, bounds: Callable[[str], Bounds] | None = None) -> Plan:
+def plan(documents: Documents, kafka: Kafka, bounds: Callable[[str], Bounds] | None = None) -> Plan:
     """Look at everything and change nothing; `bounds` tells what a topic has, where that is not what Kafka says.
 
     Raises `Unavailable` for a database or brokers that can only be the wrong ones.
@@ -59,7 +59,7 @@ def plan(documents: Documents, kafka: Messages, bounds: Callable[[str], Bounds] 
     return Plan(found, sum(topic.bounds.end - topic.bounds.first for topic in found.topics))
 
 
-async def seconds_to_copy(plan: Plan, kafka: Messages) -> int:
+async def seconds_to_copy(plan: Plan, kafka: Kafka) -> int:
     """Estimate how long the first copy takes, by reading some messages of the largest topic. Raises `Unavailable`."""
     largest = max(plan.found.topics, key=lambda each: each.bounds.end - each.bounds.first, default=None)
     if largest is None or not plan.messages:
@@ -71,7 +71,7 @@ async def seconds_to_copy(plan: Plan, kafka: Messages) -> int:
     return math.ceil(STORING * (time.perf_counter() - began) * plan.messages / (end - first))
 
 
-async def write(plan: Plan, kafka: Messages, path: str, progress: Progress) -> Mapping[str, int]:
+async def write(plan: Plan, kafka: Kafka, path: str, progress: Progress) -> Mapping[str, int]:
     """Write all that moves into a new file; return how many lines of each kind. Raises `Unusable`, `Unavailable`."""
     counts: Counter[str] = Counter()
     with writing(path) as file:
@@ -95,7 +95,7 @@ async def write(plan: Plan, kafka: Messages, path: str, progress: Progress) -> M
     return counts
 
 
-async def messages_of(topic: MovedTopic, kafka: Messages, oddities: list[Oddity]) -> AsyncIterator[Sequence[Stored]]:
+async def messages_of(topic: MovedTopic, kafka: Kafka, oddities: list[Oddity]) -> AsyncIterator[Sequence[Stored]]:
     """Yield the messages of a topic. What cannot be read is a hole; an empty message stands where one would be last."""
     first, end = topic.bounds.first, topic.bounds.end
     count, last, time = 0, first - 1, 0

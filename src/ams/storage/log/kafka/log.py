@@ -239,8 +239,8 @@ class KafkaLog:
     async def totals(self, topic: TopicId) -> Totals:
         """Return the totals of all that was published to the topic (`Log.totals`).
 
-        Messages are exact; bytes lack what a node that was killed published in its last second. The time is None when the
-        brokers have deleted all messages.
+        Messages are exact; bytes lack what a node that was killed published in its last second. The time is None when
+        the brokers have deleted all messages.
         """
         partition = await self._partition(topic)
         size = await self._sizes.of(topic)

@@ -20,9 +20,8 @@ from hypothesis import strategies as st
 from ams.core.errors import Unavailable
 from ams.core.messages import Fragment, Stored, message
 from ams.core.runs import Columns
-from ams.migrate import reading
-from ams.migrate.reading import Part, Readers, part_of
-from ams.migrate.records import Record, message_of, stored
+from ams.migrate import sources
+from ams.migrate.sources import Part, Readers, Record, message_of, part_of, stored
 from ams.storage.export_format import Message, decoded, encoded
 from tests.support.waiting import wait_until
 
@@ -149,14 +148,14 @@ def expected(earliest: int) -> list[Stored]:
 
 @pytest.mark.parametrize(("part", "at_once"), [(END * 2, END), (300, 70), (97, 1000), (1, 1)])
 async def test_parts_make_what_one_reader_reads(part: int, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "MESSAGES", part)
+    monkeypatch.setattr(sources, "PART_MESSAGES", part)
     with closing(Readers()) as readers:
         batches = [each async for each in readers.batches(partial(read_part, at_once), 0, END, earliest=77)]
     assert [each for batch in batches for each in batch] == expected(77)
 
 
 async def test_a_part_ends_early_when_it_holds_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "BYTES", 30)
+    monkeypatch.setattr(sources, "PART_BYTES", 30)
 
     async def batches():
         for first in range(0, 10, 2):
@@ -164,7 +163,7 @@ async def test_a_part_ends_early_when_it_holds_much(monkeypatch: pytest.MonkeyPa
 
     ended = await part_of(batches(), 10)
     assert ([each.offset for each in ended.messages], ended.following) == ([0, 1, 2, 3], 4)
-    monkeypatch.setattr(reading, "BYTES", 3000)
+    monkeypatch.setattr(sources, "PART_BYTES", 3000)
     assert (await part_of(batches(), 12)).following == 12
 
 
@@ -176,8 +175,8 @@ async def test_a_process_that_is_killed_is_told() -> None:
 READING = """
 import asyncio
 from functools import partial
-from ams.migrate.reading import Readers
-from tests.migrate.test_records import held
+from ams.migrate.sources import Readers
+from tests.migrate.test_sources import held
 
 async def read():
     async for _ in Readers().batches(held, 0, 10, earliest=0):

@@ -67,8 +67,8 @@ def shadow(
 async def _compared(
     session: Session, old: Old, log: str, listen: int | None, share: float, most: int | None, still: bool
 ) -> "Report":
-    from ams.migrate.shadow import Shadow
     from ams.migrate.asking import Side
+    from ams.migrate.shadow import Shadow
 
     own = Side(old.old, os.environ.get(VARIABLE, "") if listen is None else "", old.old_ca)
     other = Side(session.client.endpoint, session.token if listen is None else "", session.ca)

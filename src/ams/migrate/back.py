@@ -103,7 +103,6 @@ class _Returning:
                 raise Unusable(f"{topic.what} grows here, past the proxy: find out by whom, and do it again")
 
     async def give(self, since: Sequence[_Since]) -> Returned:
-        """Give all of them, and all positions."""
         self._expected = sum(each.end - each.start for each in since)
         await each_of(since, self._give_messages)
         topics = {(each.line.project, each.line.name) for each in self._found.topics}
@@ -198,21 +197,17 @@ class _Returning:
             *(("subscription", f"{each.project}/{each.name}") for each in self._found.subscriptions),
             *(("user", each.name) for each in self._found.users),
         }
-        for kind, name in self._all():
+        ask = self._new.call
+        here = [("user", each.name) for each in ask(wire.list_users()).users]
+        for project in (each.name for each in ask(wire.list_projects()).projects):
+            here += [("topic", _place(each.name)) for each in ask(wire.list_topics(project)).topics]
+            subscriptions = ask(wire.list_subscriptions(project)).subscriptions
+            here += [("subscription", _place(each.name)) for each in subscriptions]
+        for kind, name in here:
             if (kind, name) not in known:
                 yield Oddity(kind, name, "was made here, and stays here")
 
-    def _all(self) -> Iterator[tuple[str, str]]:
-        """Yield all that the new service has."""
-        ask = self._new.call
-        yield from (("user", each.name) for each in ask(wire.list_users()).users)
-        for project in (each.name for each in ask(wire.list_projects()).projects):
-            topics, subscriptions = ask(wire.list_topics(project)).topics, ask(wire.list_subscriptions(project))
-            yield from (("topic", _place(each.name)) for each in topics)
-            yield from (("subscription", _place(each.name)) for each in subscriptions.subscriptions)
-
     async def _ask(self, call: Call[T]) -> T:
-        """Ask the new service."""
         try:
             return await asyncio.to_thread(self._new.call, call)
         except NotFound:
@@ -222,13 +217,11 @@ class _Returning:
 
 
 def _place(name: str) -> str:
-    """Return PROJECT/NAME of a resource name."""
     _, _, project, _, short = name.split("/")
     return f"{project}/{short}"
 
 
 def _kept(attributes: dict[str, str]) -> dict[str, str]:
-    """Return attributes as the old service can keep them."""
     return {_REFUSED.sub(" ", name): _REFUSED.sub(" ", value) for name, value in attributes.items()}
 
 

@@ -37,6 +37,7 @@ class Read(NamedTuple):
 
 
 _ADDS = "asking adds a record at the old service (O1)"
+_MOVES = "asking may move the subscription at the old service (11.3)"
 READS = (  # verbs and fixed names before plain ones
     Read("ams:vaMetrics", "/metrics/va_metrics"),
     Read("ams:metrics", "/metrics", _ADDS),
@@ -63,11 +64,7 @@ READS = (  # verbs and fixed names before plain ones
     Read("topics:show", "/projects/{project}/topics/{topic}"),
     Read("subscriptions:listByTopic", "/projects/{project}/topics/{topic}/subscriptions"),
     Read("subscriptions:list", "/projects/{project}/subscriptions"),
-    Read(
-        "subscriptions:offsets",
-        "/projects/{project}/subscriptions/{subscription}:offsets",
-        "asking may move the subscription at the old service (11.3)",
-    ),
+    Read("subscriptions:offsets", "/projects/{project}/subscriptions/{subscription}:offsets", _MOVES),
     Read("subscriptions:timeToOffset", "/projects/{project}/subscriptions/{subscription}:timeToOffset"),
     Read("subscriptions:acl", "/projects/{project}/subscriptions/{subscription}:acl"),
     Read("subscriptions:metrics", "/projects/{project}/subscriptions/{subscription}:metrics"),
@@ -114,10 +111,6 @@ class _Missing:
 MISSING: Any = _Missing()
 """In the place of a value that is not there."""
 Holds = Callable[[Any, Any], bool]
-
-
-def _always(_old: Any, _new: Any) -> bool:
-    return True
 
 
 def _is_none(value: Any) -> bool:
@@ -198,12 +191,7 @@ def _mended(old: Any, new: Any) -> bool:
     return _texts(old, new) and not is_name(old) and new.startswith(re.sub("[^A-Za-z0-9_-]", "_", old))
 
 
-def _in_anything(_leaf: "_Leaf") -> bool:
-    return True
-
-
 def _olds(leaf: "_Leaf") -> Iterator[Mapping[str, Any]]:
-    """Yield the objects of the old side that a value is in."""
     return (old for old, _ in leaf.above if isinstance(old, Mapping))
 
 
@@ -229,7 +217,6 @@ def _in_reduced(leaf: "_Leaf") -> bool:
 
 
 def _in_repeated(leaf: "_Leaf") -> bool:
-    """Whether it stands beside a list with several of a name."""
     lists = [each for each in leaf.above[-1][0].values() if isinstance(each, list)]
     return any(len(each) > len({_identity(item, place) for place, item in enumerate(each)}) for each in lists)
 
@@ -257,9 +244,9 @@ class Rule(NamedTuple):
     """A regular expression of the actions that are meant."""
     where: str
     """A regular expression of where it is."""
-    holds: Holds = _always
+    holds: Holds | None = None
     """Whether two values differ as is right."""
-    within: "Callable[[_Leaf], bool]" = _in_anything
+    within: "Callable[[_Leaf], bool] | None" = None
     """Whether they stand where that is right."""
     only: Literal["", "others", "moving"] = ""
     """`others`: not when a service_admin asks; `moving`: only while somebody publishes or consumes."""
@@ -291,21 +278,13 @@ RULES: Sequence[Rule] = (
     Rule("A14", "not for all", "subscriptions:.*", r".*(verificationHash|Header\.value)", _hidden, only="others"),
     Rule("T3", "tokens may be shown once only", _USER, r".*token", _hidden),
     Rule(
-        "U3",
-        "the reduced view",
-        _MEMBER,
-        r".*(token|created_by|_roles\[\]|projects\[\])",
-        _hidden,
-        _in_reduced,
-        "others",
+        "U3", "reduced view", _MEMBER, r".*(token|created_by|_roles\[\]|projects\[\])", _hidden, _in_reduced, "others"
     ),
     # Fields of ours, which clients pass over
     Rule("contract 7", "how long messages are kept", "projects:(list|show)", r".*retentionSeconds", _added),
     Rule("contract 8", "how long messages are kept", "topics:.*", r".*retentionSeconds", _added),
     Rule("contract 9.1", "slowstart shows a period", _SUBSCRIPTION, r".*retryPolicy\.period", _added),
-    Rule(
-        "contract 14.3", "a metric of ours", ".*:metrics", r"metrics\[subscription\.number_of_lost_messages\]", _added
-    ),
+    Rule("contract 14.3", "ours", ".*:metrics", r"metrics\[subscription\.number_of_lost_messages\]", _added),
     # What a service is
     Rule("contract 14.6", "another program", "version:list", "[a-z_]+"),
     Rule("contract 11.4", "times as they are", "subscriptions:timeToOffset", "status", _pairs((400, 200), (400, 409))),
@@ -316,9 +295,7 @@ RULES: Sequence[Rule] = (
     Rule("O4", "projects without messages are there", _USAGE, r".*projects(\[\])?", lambda old, _: _is_none(old)),
     Rule("O4", "so is what they hold", _USAGE, r"(.*\.)?total_(topics|subscriptions)_count", _numbers),
     Rule("O5", "rates go over, not the times they are of", ".*:metrics", r".*rate\]\.timeseries\[\]\.value", _nearly),
-    Rule(
-        "contract 14", "each its clock", ".*:metrics", r"metrics\[(?!.*rate\]).*\]\.timeseries\[\]\.timestamp", _texts
-    ),
+    Rule("contract 14", "own clocks", ".*:metrics", r"metrics\[(?!.*rate\]).*\]\.timeseries\[\]\.timestamp", _texts),
     Rule("contract 14", "words about a metric", ".*:metrics", r"metrics\[.*\]\.description"),
     Rule("U13", "not of an earlier topic", ".*:metrics", r".*daily_messages\]\.timeseries\[\].*", _fewer),
     Rule(_MOVE, "the end of a topic", "topics:metrics", r".*number_of_messages\]\.timeseries\[\]\.value", _numbers),
@@ -366,7 +343,11 @@ def different(
     """
     held = [each for each in rules if not ((each.only == "moving" and still) or (each.only == "others" and admin))]
     kinds: dict[tuple[str, bool, bool], Kind] = {}
-    for leaf in _all(old, new):
+    try:
+        leaves = list(_answers(old, new))
+    except RecursionError:
+        leaves = [_Leaf("body that is nested too deeply", MISSING, MISSING)]
+    for leaf in leaves:
         key = (leaf.where, leaf.old is MISSING, leaf.new is MISSING)
         if key not in kinds and not any(_is_right(each, action, leaf) for each in held):
             kinds[key] = Kind(_masked(leaf.where, secrets), *_shown(leaf, secrets))
@@ -388,16 +369,9 @@ def _is_right(rule: Rule, action: str, leaf: _Leaf) -> bool:
     return (
         re.fullmatch(rule.where, leaf.where) is not None
         and re.fullmatch(rule.actions, action) is not None
-        and rule.holds(leaf.old, leaf.new)
-        and rule.within(leaf)
+        and (rule.holds is None or rule.holds(leaf.old, leaf.new))
+        and (rule.within is None or rule.within(leaf))
     )
-
-
-def _all(old: Answer, new: Answer) -> Sequence[_Leaf]:
-    try:
-        return list(_answers(old, new))
-    except RecursionError:
-        return [_Leaf("body that is nested too deeply", MISSING, MISSING)]
 
 
 def _answers(old: Answer, new: Answer) -> Iterator[_Leaf]:
@@ -408,20 +382,17 @@ def _answers(old: Answer, new: Answer) -> Iterator[_Leaf]:
     one, other = (each.content_type.lower().replace(" ", "") for each in (old, new))
     if one != other:
         yield _Leaf("content type of an error" if error else "content type", old.content_type, new.content_type)
-    if old.body != new.body:
-        yield from _bodies(old, new, error)
-
-
-def _bodies(old: Answer, new: Answer, error: bool) -> Iterator[_Leaf]:
-    one, one_more = _json(old.body)
-    other, other_more = _json(new.body)
-    if isinstance(one, _Text) or isinstance(other, _Text):
-        yield _Leaf(f"body that is no JSON of a {old.status}" if error else "body that is no JSON", one, other)
+    if old.body == new.body:
+        return
+    (one_body, one_more), (other_body, other_more) = _json(old.body), _json(new.body)
+    if isinstance(one_body, _Text) or isinstance(other_body, _Text):
+        where = f"body that is no JSON of a {old.status}" if error else "body that is no JSON"
+        yield _Leaf(where, one_body, other_body)
         return
     if one_more != other_more:
         where = "second value in the body of an error" if error else "second value in the body"
         yield _Leaf(where, one_more, other_more)
-    yield from _values("", one, other, ())
+    yield from _values("", one_body, other_body, ())
 
 
 class _Text(str):
@@ -484,7 +455,8 @@ def _nearest(where: str, old: Sequence[Any], new: Sequence[Any], above: Above) -
     """Compare items of one identity; of several the two that differ least."""
     found: list[list[_Leaf]] = []
     for one, other in itertools.product(old[:SEVERAL], new[:SEVERAL]):
-        label = _label(one if other is MISSING else other)
+        item = one if other is MISSING else other
+        label = str(item["metric"]) if isinstance(item, Mapping) and "metric" in item else ""
         found.append(list(_values(f"{where}[{label}]", one, other, above)))
     return min(found, key=len)
 
@@ -505,10 +477,6 @@ def _identity(item: Any, place: int) -> tuple[Any, ...]:
     if len(str(item.get("timestamp", ""))) == len("YYYY-MM-DD"):
         return ("day", str(item["timestamp"]))
     return ("place", place)
-
-
-def _label(item: Any) -> str:
-    return str(item["metric"]) if isinstance(item, Mapping) and "metric" in item else ""
 
 
 _HEX = re.compile(r"[0-9A-Fa-f]{32,}")

@@ -4,7 +4,7 @@ What does not go over as it is, is told as an `Oddity`. Where there is a choice,
 """
 
 import base64
-import binascii
+import contextlib
 import itertools
 import math
 import re
@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 from ams.core.ack_deadline import MAX_ACK_DEADLINE
 from ams.core.names import MAX_NAME, is_name, is_uuid
@@ -35,6 +35,7 @@ from ams.storage.export_format import (
     User,
 )
 
+T = TypeVar("T")
 NAMESPACE = uuid.UUID("8c0f1a54-6f0e-5bd3-9a3e-0d6b7a2f4c11")
 """Of ids that the reference does not have: the same names give the same ids, in a second run too."""
 LONGEST_AGE = MAX_RETENTION_SECONDS * 1000
@@ -186,10 +187,6 @@ class _Conversion:
         self._odd("uuid", f"{kind} {name}", f"gets a new uuid: {why}")
         return None
 
-    def _user(self, identity: str) -> str | None:
-        """Return the name of the user with an old uuid; None for one that is gone, and where none is named."""
-        return self._users.get(identity) if identity else None
-
     def _convert_users(self) -> None:
         documents = self._documents.users
         others = {_text(each, "name") for each in documents}
@@ -219,7 +216,7 @@ class _Conversion:
                 modified_on=_time(each, "modified_on"),
                 **_person(each),
             )
-        creators = {name: self._user(_text(each, "created_by")) for name, each in self._kept}
+        creators = {name: self._users.get(_text(each, "created_by")) for name, each in self._kept}
         self._done.users = _by_creators(made, creators)
 
     def _convert_projects(self) -> None:
@@ -242,7 +239,7 @@ class _Conversion:
                     description=_text(each, "description"),
                     created_on=self._created(f"project {name}", each),
                     modified_on=_time(each, "modified_on"),
-                    created_by=self._user(_text(each, "created_by")),
+                    created_by=self._users.get(_text(each, "created_by")),
                     days=tuple(Day(day, count, 0) for day, count in sorted(days[identity,].items())),
                 )
             )
@@ -250,7 +247,7 @@ class _Conversion:
     def _convert_memberships(self) -> None:
         for name, each in self._kept:
             roles: dict[str, tuple[str, ...]] = {}
-            for entry in _entries(each, "projects"):
+            for entry in _items(each, "projects", dict):
                 project = self._projects.get(_text(entry, "project_uuid"))
                 if project is None:
                     self._odd("membership", f"user {name}", "of a project that is gone is left out")
@@ -261,14 +258,16 @@ class _Conversion:
             self._done.memberships += [Membership(user=name, project=each, roles=of) for each, of in roles.items()]
 
     def _convert_schemas(self) -> None:
-        others = _places(self._documents.schemas)
+        others = {(_text(each, "project_uuid"), _text(each, "name")) for each in self._documents.schemas}
         names: set[tuple[str, str]] = set()
         for each in self._documents.schemas:
             place = self._place("schema", each, names, others)
             if place is None:
                 continue
             project, name = place
-            payload, kind = _payload(each), _KINDS.get(_text(each, "type").lower())
+            payload, kind = None, _KINDS.get(_text(each, "type").lower())
+            with contextlib.suppress(ValueError):  # so are `binascii.Error` and `UnicodeDecodeError`
+                payload = base64.b64decode(_text(each, "raw_schema"), validate=True).decode()
             if payload is None or kind is None:
                 self._odd("schema", f"{project}/{name}", "is left out: it cannot be read; its topics take any message")
                 continue
@@ -342,12 +341,15 @@ class _Conversion:
         schema = self._schemas.get(_text(newest, "schema_uuid"))
         if _text(newest, "schema_uuid") and (schema is None or schema[0] != project):
             self._odd("schema", f"topic {project}/{name}", "has none now: its schema is not there")
+        retention = None if bounds.age is None else kept_for(bounds.age)
+        if retention != bounds.age:
+            self._odd("retention", f"topic {project}/{name}", "is a year now, the most there is")
         created = self._created(f"topic {project}/{name}", newest)
         line = Topic(
             project=project,
             name=name,
-            id=str(uuid.uuid5(NAMESPACE, f"topic {kafka} {_made_as(several[0])}")),
-            retention=self._age(f"topic {project}/{name}", bounds.age),
+            id=str(uuid.uuid5(NAMESPACE, f"topic {kafka} {several[0].get('_id', '')}")),
+            retention=retention,
             created_on=created,
             schema=schema[1] if schema and schema[0] == project else None,
             authorized=self._listed(f"topic {project}/{name}", several),
@@ -355,12 +357,6 @@ class _Conversion:
             days=_fitted(days, bounds.end, created),
         )
         return MovedTopic(line, kafka, max(size, 0), bounds)
-
-    def _age(self, what: str, age: int | None) -> int | None:
-        """Return how long messages are kept: as Kafka kept them, a year at most."""
-        if age is not None and kept_for(age) != age:
-            self._odd("retention", what, "is a year now, the most there is")
-        return None if age is None else kept_for(age)
 
     def _listed(self, what: str, several: Sequence[Document]) -> tuple[str, ...]:
         """Return the names on an access list, each once."""
@@ -484,7 +480,7 @@ class _Conversion:
                     decline_comment=_text(each, "decline_comment"),
                     registered_at=_written(each, "registered_at"),
                     modified_at=_written(each, "modified_at"),
-                    modified_by=self._user(_text(each, "modified_by")),
+                    modified_by=self._users.get(_text(each, "modified_by")),
                     **_person(each),
                 )
             )
@@ -497,7 +493,6 @@ def _text(each: Document, name: str) -> str:
 
 
 def _number(each: Document, name: str, otherwise: int = 0) -> int:
-    """Return a number; those that were put in by a shell are doubles, perhaps infinite."""
     found = each.get(name)
     if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found):
         return otherwise
@@ -505,14 +500,13 @@ def _number(each: Document, name: str, otherwise: int = 0) -> int:
 
 
 def _texts(each: Document, name: str) -> list[str]:
-    """Return a list of texts; null or missing where it was never given."""
-    found = each.get(name)
-    return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
+    return _items(each, name, str)
 
 
-def _entries(each: Document, name: str) -> list[Document]:
+def _items(each: Document, name: str, kind: type[T]) -> list[T]:
+    """Return the items of one type in a list; null or missing where it was never given."""
     found = each.get(name)
-    return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
+    return [one for one in found if isinstance(one, kind)] if isinstance(found, list) else []
 
 
 def _time(each: Document, name: str) -> int | None:
@@ -531,14 +525,8 @@ def milliseconds(moment: datetime) -> int:
 
 
 def _made(each: Document) -> int | None:
-    """Return when a document was made, by its id: the first 4 bytes are the second."""
     digits = str(each.get("_id", ""))
     return int(digits[:8], 16) * 1000 if re.fullmatch("[0-9a-f]{24}", digits) else None
-
-
-def _made_as(each: Document) -> str:
-    """Return what tells a document from a later one of its name: its id, or when it was made where none is shown."""
-    return str(each.get("_id") or _time(each, "created_on") or "")
 
 
 def _written(each: Document, name: str) -> int | None:
@@ -551,13 +539,6 @@ def _written(each: Document, name: str) -> int | None:
 
 def _person(each: Document) -> dict[str, str]:
     return {name: _text(each, name) for name in ("email", "first_name", "last_name", "organization", "description")}
-
-
-def _payload(each: Document) -> str | None:
-    try:
-        return base64.b64decode(_text(each, "raw_schema"), validate=True).decode()
-    except (binascii.Error, ValueError):
-        return None
 
 
 def _by_creators(made: Mapping[str, User], creators: Mapping[str, str | None]) -> list[User]:
@@ -576,20 +557,13 @@ def _by_creators(made: Mapping[str, User], creators: Mapping[str, str | None]) -
     return list(ordered.values())
 
 
-def _places(documents: Iterable[Document]) -> set[tuple[str, str]]:
-    return {(_text(each, "project_uuid"), _text(each, "name")) for each in documents}
-
-
-def _day(each: Document) -> str | None:
-    time = _time(each, "date")
-    return None if time is None else datetime.fromtimestamp(time / 1000, UTC).date().isoformat()
-
-
 def _days(documents: Iterable[Document], *names: str) -> Mapping[tuple[str, ...], Mapping[str, int]]:
     """Return what was published on each day, by these fields; two documents of a day are of publishes at one time."""
     days: dict[tuple[str, ...], dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for each in documents:
-        if day := _day(each):
+        time = _time(each, "date")
+        if time is not None:
+            day = datetime.fromtimestamp(time / 1000, UTC).date().isoformat()
             days[tuple(_text(each, name) for name in names)][day] += max(_number(each, "msg_count"), 0)
     return days
 

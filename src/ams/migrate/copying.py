@@ -168,10 +168,11 @@ class Copying:
 
     async def _copied(self, plan: Plan, *, at_end: bool) -> Copied:
         topics = plan.found.topics
-        await self._make([each for each in topics if not self._places(each)])
+        await self._make({self._unused(each): each for each in topics if not self._places(each)})
         self._expected, self._done = plan.messages, 0
         copied = dict(await each_of(topics, lambda topic: self._copy(topic, plan.found.oddities, at_end)))
-        await self._drop_others({each.topic for _, each in copied.values()})
+        for place in self._there - {each.topic for _, each in copied.values()}:
+            await self._log.drop(place)  # of a topic that is gone, or was made again
         loaded = {name: each for name, (_, each) in copied.items()}
         return Copied(sum(new for new, _ in copied.values()), loaded)
 
@@ -179,9 +180,8 @@ class Copying:
         """Return the logs there are of a topic, the newest last: it has a new one each time it was made again."""
         return [each for each in _identities(topic) if each in self._there]
 
-    async def _make(self, topics: Sequence[MovedTopic]) -> None:
-        """Make the logs of topics that are new. They share commits."""
-        new = {self._unused(each): each for each in topics}
+    async def _make(self, new: Mapping[TopicId, MovedTopic]) -> None:
+        """Make the logs of topics. They share commits."""
         self._notes.add(new)
         await asyncio.gather(*map(self._create, new, new.values()))
         self._there |= new.keys()
@@ -222,20 +222,13 @@ class Copying:
         stands_in = self._notes.topics[topic_id_text(place)].stand_in == end - 1
         return stands_in or self._source.bounds(topic.kafka).first == topic.bounds.end
 
-    async def _last(self, place: TopicId, end: Offset) -> Sequence[Stored]:
-        """Return the last message of a log; none where there is none."""
-        return await self._log.read(place, Offset(end - 1), max_messages=1, max_bytes=1) if end else ()
-
     async def _begin_again(self, topic: MovedTopic) -> TopicId:
-        """Make a new log for a topic that was made again: an identity is used once."""
         place = self._unused(topic)
-        self._notes.add({place: topic})
-        await self._create(place, topic)
-        self._there |= {place}
+        await self._make({place: topic})
         return place
 
     def _unused(self, topic: MovedTopic) -> TopicId:
-        """Return what a new log of a topic is to be known by: what a log was known by that is dropped is none."""
+        """Return an unused topic id. Ids of dropped logs are never used again."""
         for each in _identities(topic):
             if topic_id_text(each) not in self._notes.topics:
                 return each
@@ -253,7 +246,7 @@ class Copying:
         # Whether it is the same topic was seen a moment ago, in the round before clients were held.
         if is_whole and ((at_end and not self._is_filled) or note.stand_in == bounds.end - 1):
             return 0
-        last = await self._last(place, bounds.end)
+        last = await self._log.read(place, Offset(bounds.end - 1), max_messages=1, max_bytes=1) if bounds.end else ()
 
         async def counted() -> AsyncIterator[Sequence[Stored]]:
             nonlocal copied
@@ -300,11 +293,6 @@ class Copying:
             yield [stand_in(topic, time)]
         if holes:
             oddities.append(unreadable(topic, holes))
-
-    async def _drop_others(self, used: set[TopicId]) -> None:
-        """Drop the logs of topics that are gone, or were made again."""
-        for place in self._there - used:
-            await self._log.drop(place)
 
 
 def _identities(topic: MovedTopic) -> list[TopicId]:

@@ -114,7 +114,9 @@ async def cut(move: Move, service: NewService, steps: Steps, progress: Progress,
             await held.begin(all_answered=False)
             await held.stop()
             tell("copying the rest: messages, users, topics, positions")
-            found, copied = await _finish(old, copying)
+            documents = await old.documents()
+            found = plan(documents, old.messages, await copying.bounds())
+            copied = await copying.finish(found)
             _check(await compare_stored(found.found, target, old.messages))
         held.note_new_starts()
         await _start(service.client, steps, tell)
@@ -126,12 +128,6 @@ async def cut(move: Move, service: NewService, steps: Steps, progress: Progress,
         return Cut(found, copied, time.monotonic() - began)
 
 
-async def _finish(old: Source, copying: Copying) -> tuple[Plan, Copied]:
-    documents = await old.documents()
-    found = plan(documents, old.messages, await copying.bounds())
-    return found, await copying.finish(found)
-
-
 async def _check_still(old: Source, found: Plan) -> None:
     """Raise `Unusable` when something came to the old service meanwhile."""
     await old.messages.look()
@@ -141,7 +137,6 @@ async def _check_still(old: Source, found: Plan) -> None:
 
 
 async def _start(service: Client, steps: Steps, tell: Tell) -> None:
-    """Start the new service, and wait until it answers."""
     if steps.start:
         tell("starting the new service")
         await run("--start", steps.start)
@@ -270,7 +265,6 @@ class Held:
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
-        """Tell what fails, and go on."""
         try:
             yield
         except Unusable as error:

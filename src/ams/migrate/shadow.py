@@ -74,22 +74,19 @@ class Report:
         return sum(each.asked for each in self.routes.values())
 
     def count(self, action: str, kinds: Iterable[Kind]) -> None:
-        """Take the result of one request in."""
+        """Add the result of one request."""
         tally = self.routes.setdefault(action, Tally())
         kinds = list(kinds)
         tally.asked += 1
         tally.same += not kinds
         tally.different += bool(kinds)
+        known = self.differences.setdefault(action, []) if kinds else []
         for kind in kinds:
-            self._count(self.differences.setdefault(action, []), kind)
-
-    def _count(self, known: list[tuple[Kind, int]], kind: Kind) -> None:
-        for place, (each, times) in enumerate(known):
-            if each.place == kind.place:
-                known[place] = (each, times + 1)
-                return
-        if len(known) < MOST_KINDS:
-            known.append((kind, 1))
+            place = next((number for number, (each, _) in enumerate(known) if each.place == kind.place), None)
+            if place is not None:
+                known[place] = (known[place][0], known[place][1] + 1)
+            elif len(known) < MOST_KINDS:
+                known.append((kind, 1))
 
 
 @dataclass
@@ -191,7 +188,6 @@ def _reason(method: str, target: str, read: Read | None, headers: Mapping[str, s
 
 
 def _tokens(request: Request) -> list[str]:
-    """Return what of a request is secret, as it stands and decoded."""
     parts = urlsplit(request.target)
     said = [each.partition("=")[2] for each in parts.query.split("&") if each.startswith("key=")]
     said += parse_qs(parts.query).get("key", [])
@@ -210,9 +206,9 @@ class Logged(NamedTuple):
 def request_of(line: str) -> Logged | None:
     """Return the request of a line of haproxy's log, whatever stands before it (a syslog's date, host and program).
 
-    The format is that of `option httplog`, which ends in the request in quotation marks, or that of `deploy/haproxy`, which
-    ends in method and path, without a query, and an id. None for a line of something else, of a request that was none, and
-    a cut one.
+    The format is that of `option httplog`, which ends in the request in quotation marks, or that of `deploy/haproxy`,
+    which ends in method and path, without a query, and an id. None for a line of something else, of a request that was
+    none, and a cut one.
     """
     found = _QUOTED.search(line) or _PLAIN.search(line)
     if found is None or OWN_CLIENT in found["place"]:

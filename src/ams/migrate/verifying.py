@@ -71,8 +71,11 @@ async def verify(
     if sides:
         answers, differ = await _answers(found, *sides)
         differences += differ
-    messages, differ = await _content(found, kafka, client)
-    differences += differ
+    sums = await each_of(found.topics, lambda topic: _topic(topic, kafka, client))
+    for topic, (old, new, _) in zip(found.topics, sums, strict=True):
+        if old != new:
+            differences.append(Difference(topic.what, old, new))
+    messages = sum(count for _, _, count in sums)
     return Verified(len(found.users), len(found.topics), messages, len(found.subscriptions), differences, answers)
 
 
@@ -80,19 +83,10 @@ async def _answers(found: Converted, old: Side, new: Side) -> tuple[int, list[Di
     """Ask both services by every token whose it is, and as an administrator for all in the projects."""
     await old.reach()
     await new.reach()
-    asked = [Asked("/v1/users/profile", f"token of user {each.name}", each.token) for each in found.users if each.token]
-    asked += [Asked(target, target.removeprefix("/v1/")) for target in _targets(found)]
-    differences = await each_of(asked, lambda each: _answered(each, old, new), AT_ONCE)
+    asked = [("/v1/users/profile", f"token of user {each.name}", each.token) for each in found.users if each.token]
+    asked += [(target, target.removeprefix("/v1/"), "") for target in _targets(found)]
+    differences = await each_of(asked, lambda each: _answered(*each, old, new), AT_ONCE)
     return len(asked), list(itertools.chain.from_iterable(differences))
-
-
-class Asked(NamedTuple):
-    """A request to both services."""
-
-    target: str
-    what: str
-    token: str = ""
-    """Of another than the administrators."""
 
 
 def _targets(found: Converted) -> Iterator[str]:
@@ -108,19 +102,18 @@ def _targets(found: Converted) -> Iterator[str]:
                 yield f"/v1/projects/{each.project}/{kind}/{each.name}:acl"
 
 
-async def _answered(each: Asked, old: Side, new: Side) -> list[Difference]:
-    read = read_of(each.target)
+async def _answered(target: str, what: str, token: str, old: Side, new: Side) -> list[Difference]:
+    """Ask both by a token; an empty one stands for those of the administrators."""
+    read = read_of(target)
     if read is None:
         return []
     try:
-        one, other = await asyncio.gather(
-            *(side.ask_as(each.target, each.token or side.token) for side in (old, new))
-        )  # fmt: skip
+        one, other = await asyncio.gather(*(side.ask_as(target, token or side.token) for side in (old, new)))
     except TooLarge:
-        return [Difference(each.what, "an answer that is too large to compare", "")]
-    secrets = (each.token, old.token, new.token)
+        return [Difference(what, "an answer that is too large to compare", "")]
+    secrets = (token, old.token, new.token)
     kinds = different(read.action, one, other, still=True, admin=True, secrets=secrets)
-    return [Difference(f"{each.what}: {kind.where}", kind.old, kind.new) for kind in kinds]
+    return [Difference(f"{what}: {kind.where}", kind.old, kind.new) for kind in kinds]
 
 
 async def compare_stored(found: Converted, stored: Installation, kafka: Kafka) -> list[Difference]:
@@ -210,7 +203,9 @@ def _users(found: Converted, client: Client, ca: str | None) -> Iterator[Differe
                 return Difference(what, user.name, error.message)
             if (profile.name, user.id or profile.uuid) != (user.name, profile.uuid):
                 return Difference(what, f"{user.name} {user.id}", f"{profile.name} {profile.uuid}")
-            return _rights(user, roles[user.name], profile)
+            old = (set(user.service_roles), roles[user.name])
+            new = (set(profile.service_roles), {each.project: set(each.roles) for each in profile.projects})
+            return None if old == new else Difference(f"roles of user {user.name}", _roles(*old), _roles(*new))
 
         yield from filter(None, _each([each for each in found.users if each.token], compare))
 
@@ -220,12 +215,6 @@ def _with_token(call: wire.Call[T], token: str) -> wire.Call[T]:
     if fits_header(token):
         return replace(call, headers={**call.headers, "x-api-key": token})
     return replace(call, query={**call.query, "key": token})
-
-
-def _rights(user: User, roles: Mapping[str, set[str]], profile: wire.User) -> Difference | None:
-    old = (set(user.service_roles), roles)
-    new = (set(profile.service_roles), {each.project: set(each.roles) for each in profile.projects})
-    return None if old == new else Difference(f"roles of user {user.name}", _roles(*old), _roles(*new))
 
 
 def _roles(service: Iterable[str], projects: Mapping[str, Iterable[str]]) -> str:
@@ -255,15 +244,6 @@ def _places(client: Client, subscriptions: Sequence[Subscription]) -> Iterator[D
 
 def _bounds(bounds: Bounds) -> str:
     return f"{bounds.first} to {bounds.end}"
-
-
-async def _content(found: Converted, kafka: Kafka, client: Client) -> tuple[int, list[Difference]]:
-    """Compare the messages of all topics, a few topics at a time; return how many there are, and what differs."""
-    sums = await each_of(found.topics, lambda topic: _topic(topic, kafka, client))
-    differences = [
-        Difference(topic.what, old, new) for topic, (old, new, _) in zip(found.topics, sums, strict=True) if old != new
-    ]
-    return sum(count for _, _, count in sums), differences
 
 
 async def _topic(topic: MovedTopic, kafka: Kafka, client: Client) -> tuple[str, str, int]:

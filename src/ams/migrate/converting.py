@@ -187,6 +187,10 @@ class _Conversion:
         self._odd("uuid", f"{kind} {name}", f"gets a new uuid: {why}")
         return None
 
+    def _user(self, identity: str) -> str | None:
+        """Return the name of the user with an old uuid; None for one that is gone, and where none is named."""
+        return self._users.get(identity) if identity else None
+
     def _convert_users(self) -> None:
         documents = self._documents.users
         others = {_text(each, "name") for each in documents}
@@ -216,7 +220,7 @@ class _Conversion:
                 modified_on=_time(each, "modified_on"),
                 **_person(each),
             )
-        creators = {name: self._users.get(_text(each, "created_by")) for name, each in self._kept}
+        creators = {name: self._user(_text(each, "created_by")) for name, each in self._kept}
         self._done.users = _by_creators(made, creators)
 
     def _convert_projects(self) -> None:
@@ -239,7 +243,7 @@ class _Conversion:
                     description=_text(each, "description"),
                     created_on=self._created(f"project {name}", each),
                     modified_on=_time(each, "modified_on"),
-                    created_by=self._users.get(_text(each, "created_by")),
+                    created_by=self._user(_text(each, "created_by")),
                     days=tuple(Day(day, count, 0) for day, count in sorted(days[identity,].items())),
                 )
             )
@@ -480,7 +484,7 @@ class _Conversion:
                     decline_comment=_text(each, "decline_comment"),
                     registered_at=_written(each, "registered_at"),
                     modified_at=_written(each, "modified_at"),
-                    modified_by=self._users.get(_text(each, "modified_by")),
+                    modified_by=self._user(_text(each, "modified_by")),
                     **_person(each),
                 )
             )

@@ -17,10 +17,8 @@ from ams.migrate.comparing import Answer
 
 S = TypeVar("S")
 T = TypeVar("T")
-AT_ONCE = 4
-"""Requests under way to a service: its clients are to notice nothing."""
-_ITEMS_AT_ONCE = 3
-"""While one item waits for a disk or an answer, another goes on."""
+AT_ONCE = 4  # requests under way to a service: its clients are to notice nothing
+_ITEMS_AT_ONCE = 3  # while one item waits for a disk or an answer, another goes on
 _TIMEOUT_SECONDS = 60.0
 _RETRY = Retry(attempts=8, total=60.0)
 MAX_COMPARED_BYTES = 16 * 2**20

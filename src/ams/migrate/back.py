@@ -26,10 +26,8 @@ from ams.storage.export_format import Subscription
 
 T = TypeVar("T")
 
-AT_ONCE = 100
-"""Messages in a request."""
-MOST_BYTES = 512 * 1024
-"""Of messages in a request, but for one that is larger."""
+AT_ONCE = 100  # messages in a request
+MOST_BYTES = 512 * 1024  # of messages in a request, but for one that is larger
 _REFUSED = re.compile(r'["\\\x00-\x1f]')
 """What the old service stores as a record that nobody can read, when it is in an attribute."""
 
@@ -38,8 +36,7 @@ class Returned(NamedTuple):
     """What was given back, and what was not."""
 
     messages: int
-    positions: int
-    """Subscriptions that stand elsewhere now."""
+    positions: int  # subscriptions that stand elsewhere now
     oddities: list[Oddity]
 
 

@@ -16,10 +16,8 @@ from ams.core.ack_deadline import MAX_ACK_DEADLINE
 from ams.core.names import is_name, is_uuid
 from ams.core.push_config import HTTP_ENDPOINT, MATTERMOST, is_https
 
-SEVERAL = 4
-"""Items of one name in a list that are compared."""
-CUT = 80
-"""Characters that are shown of each side."""
+SEVERAL = 4  # items of one name in a list that are compared
+CUT = 80  # characters that are shown of each side
 SECRETS = frozenset(
     {"token", "activation_token", "verificationHash", "mattermostUrl", "authorizationHeader.value", "key"}
 )
@@ -29,11 +27,9 @@ SECRETS = frozenset(
 class Read(NamedTuple):
     """A request of the reference that only reads."""
 
-    action: str
-    """Of the contract, 3.4."""
+    action: str  # of the contract, 3.4
     path: str
-    writes: str = ""
-    """Why asking changes something at the reference, if it does."""
+    writes: str = ""  # why asking changes something at the reference, if it does
 
 
 _ADDS = "asking adds a record at the old service (O1)"
@@ -108,8 +104,7 @@ class _Missing:
         return "(missing)"
 
 
-MISSING: Any = _Missing()
-"""In the place of a value that is not there."""
+MISSING: Any = _Missing()  # in the place of a value that is not there
 Holds = Callable[[Any, Any], bool]
 
 
@@ -237,17 +232,12 @@ def _of_two_of_a_token(leaf: "_Leaf") -> bool:
 class Rule(NamedTuple):
     """A difference that is right."""
 
-    source: str
-    """An id of `docs/reference/differences.md`, a section of `docs/contract/api.md`, or a how-to."""
+    source: str  # an id of `docs/reference/differences.md`, a section of `docs/contract/api.md`, or a how-to
     why: str
-    actions: str
-    """A regular expression of the actions that are meant."""
-    where: str
-    """A regular expression of where it is."""
-    holds: Holds | None = None
-    """Whether two values differ as is right."""
-    within: "Callable[[_Leaf], bool] | None" = None
-    """Whether they stand where that is right."""
+    actions: str  # a regular expression of the actions that are meant
+    where: str  # a regular expression of where it is
+    holds: Holds | None = None  # whether two values differ as is right
+    within: "Callable[[_Leaf], bool] | None" = None  # whether they stand where that is right
     only: Literal["", "others", "moving"] = ""
     """`others`: not when a service_admin asks; `moving`: only while somebody publishes or consumes."""
 
@@ -354,8 +344,7 @@ def different(
     return list(kinds.values())
 
 
-Above = tuple[tuple[Any, Any], ...]
-"""What a value stands in, on both sides, the nearest last."""
+Above = tuple[tuple[Any, Any], ...]  # what a value stands in, on both sides, the nearest last
 
 
 class _Leaf(NamedTuple):

@@ -39,15 +39,12 @@ T = TypeVar("T")
 NAMESPACE = uuid.UUID("8c0f1a54-6f0e-5bd3-9a3e-0d6b7a2f4c11")
 """Of ids that the reference does not have: the same names give the same ids, in a second run too."""
 LONGEST_AGE = MAX_RETENTION_SECONDS * 1000
-LAST_MESSAGES = 1000
-"""A rate is kept as so many messages since the request before."""
-LATEST = 253_402_300_799_999
-"""The end of the year 9999."""
+LAST_MESSAGES = 1000  # a rate is kept as so many messages since the request before
+LATEST = 253_402_300_799_999  # the end of the year 9999
 _EPOCH, _MILLISECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
 _KINDS: Mapping[str, Literal["json", "avro"]] = {"json": "json", "avro": "avro"}
 _DECIDED: Mapping[str, Literal["accepted", "declined"]] = {"accepted": "accepted", "declined": "declined"}
-MOST = 2**53
-"""Numbers beyond it are none that anything counted."""
+MOST = 2**53  # numbers beyond it are none that anything counted
 
 
 class Bounds(NamedTuple):
@@ -55,8 +52,7 @@ class Bounds(NamedTuple):
 
     first: int
     end: int
-    age: int | None = None
-    """How long its messages are kept, in milliseconds; None: not known."""
+    age: int | None = None  # how long its messages are kept, in milliseconds; None: not known
     young: int | None = None
     """The first offset that is not older than that: Kafka drops what is before it some time, this service at once."""
 
@@ -69,8 +65,7 @@ class MovedTopic:
     """A topic as it goes over, and where its messages are."""
 
     line: Topic
-    kafka: str
-    """The name of its topic in Kafka."""
+    kafka: str  # the name of its topic in Kafka
     bytes: int
     bounds: Bounds
 
@@ -94,8 +89,7 @@ class Converted:
     handed: dict[str, int] = field(default_factory=dict)
     """Up to where messages of subscriptions were handed out and not acknowledged, by their ids."""
     oddities: list[Oddity] = field(default_factory=list)
-    renamed: set[str] = field(default_factory=set)
-    """New names of what had a name that nobody could ask for."""
+    renamed: set[str] = field(default_factory=set)  # new names of what had a name that nobody could ask for
 
     def lines(self) -> Iterator[Line]:
         """Yield what comes after the messages, in the order of an export."""
@@ -133,16 +127,12 @@ class _Conversion:
         self._documents = documents
         self._bounds = bounds
         self._done = Converted()
-        self._users: dict[str, str] = {}
-        """Names of users that go over, by their old uuids; of two of a name both."""
-        self._kept: list[tuple[str, Document]] = []
-        """Users that go over, by their new names."""
+        self._users: dict[str, str] = {}  # names of users that go over, by their old uuids; of two of a name both
+        self._kept: list[tuple[str, Document]] = []  # users that go over, by their new names
         self._ids: set[tuple[str, str]] = set()
         self._projects: dict[str, str] = {}
-        self._schemas: dict[str, tuple[str, str]] = {}
-        """Project and name, by old uuids."""
-        self._topics: dict[tuple[str, str], MovedTopic] = {}
-        """By the uuid of the project and the old name."""
+        self._schemas: dict[str, tuple[str, str]] = {}  # project and name, by old uuids
+        self._topics: dict[tuple[str, str], MovedTopic] = {}  # by the uuid of the project and the old name
 
     def run(self) -> Converted:
         self._convert_users()

@@ -33,20 +33,16 @@ from ams.storage.registry.export import Loaded, Name
 
 T = TypeVar("T")
 
-TIMES = 16
-"""How often a topic may be made again while it is copied."""
-MANY = 10_000
-"""Messages that are put where the next start, with clients waiting for it, need not read them."""
+TIMES = 16  # how often a topic may be made again while it is copied
+MANY = 10_000  # messages that are put where the next start, with clients waiting for it, need not read them
 FILE = "migration.json"
 
 
 class Copied(NamedTuple):
     """What a round did."""
 
-    messages: int
-    """Copied by it."""
-    topics: Mapping[Name, Loaded]
-    """The topics that have a log now."""
+    messages: int  # copied by it
+    topics: Mapping[Name, Loaded]  # the topics that have a log now
 
 
 class MadeAgain(Exception):
@@ -56,10 +52,8 @@ class MadeAgain(Exception):
 class Note(NamedTuple):
     """What is remembered of a log from one round to the next."""
 
-    kafka: str
-    """The topic in Kafka."""
-    count_from: int
-    """The offset from which on bytes are counted: those before were counted when the log was made."""
+    kafka: str  # the topic in Kafka
+    count_from: int  # the offset from which on bytes are counted: those before were counted when the log was made
     stand_in: int = -1
     """The offset of a message that stands in for a record at the end that cannot be read; -1: there is none."""
 
@@ -108,8 +102,7 @@ class Copying:
         self._source = source
         self._progress = progress
         self._there: frozenset[TopicId] = frozenset()
-        self._is_filled = False
-        """Whether an earlier cut stored what exists."""
+        self._is_filled = False  # whether an earlier cut stored what exists
         self._done = self._expected = 0
 
     async def bounds(self) -> Callable[[str], Bounds]:

@@ -23,12 +23,9 @@ from ams.migrate.sources import Source
 from ams.migrate.verifying import Difference, compare_served, compare_stored
 from ams.migrate.writing import Plan, plan
 
-Tell = Callable[[str], None]
-"""Is told each step when it begins."""
-PAUSE = 0.1
-"""Between two looks whether the new service answers."""
-MOST_SHOWN = 5
-"""Differences that an error names."""
+Tell = Callable[[str], None]  # is told each step when it begins
+PAUSE = 0.1  # between two looks whether the new service answers
+MOST_SHOWN = 5  # differences that an error names
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +33,12 @@ class Steps:
     """What is done around the last copy. Commands are for the shell; an empty one is none."""
 
     proxy: Proxy | None = None
-    drain: float = 10.0
-    """Seconds that the old service has to answer the requests it has."""
-    stop: str = ""
-    """Stops the old service, on every node."""
-    start: str = ""
-    """Starts the new service, and returns."""
-    restore: str = ""
-    """Starts the old service again, should the cut fail after `stop`."""
-    stop_new: str = ""
-    """Stops the new service, should the cut fail after `start`."""
-    patience: float = 60.0
-    """Seconds until the new service has to answer."""
+    drain: float = 10.0  # seconds that the old service has to answer the requests it has
+    stop: str = ""  # stops the old service, on every node
+    start: str = ""  # starts the new service, and returns
+    restore: str = ""  # starts the old service again, should the cut fail after `stop`
+    stop_new: str = ""  # stops the new service, should the cut fail after `start`
+    patience: float = 60.0  # seconds until the new service has to answer
     ask: Callable[[str], Awaitable[None]] | None = None
     """Asks somebody to do what there is no command for, and returns when it is done; None: there is nobody."""
 
@@ -61,12 +52,10 @@ class Steps:
 class Move:
     """From where to where."""
 
-    old: Callable[[], AbstractAsyncContextManager[Source]]
-    """Opens what the old service has."""
+    old: Callable[[], AbstractAsyncContextManager[Source]]  # opens what the old service has
     new: Callable[[], AbstractAsyncContextManager[Installation]]
     """Opens the stopped installation that becomes the new service."""
-    folder: str
-    """The data folder of that installation."""
+    folder: str  # the data folder of that installation
     service_token: str = field(default="", repr=False)
     """What is a service_admin's token without a user, by the settings of the new service."""
 
@@ -76,8 +65,7 @@ class NewService:
     """How a service_admin asks the new service when it runs."""
 
     client: Client
-    token: str = field(repr=False)
-    """The client's."""
+    token: str = field(repr=False)  # the client's
     ca: str | None = None
 
 
@@ -86,8 +74,7 @@ class Cut(NamedTuple):
 
     plan: Plan
     copied: Copied
-    seconds: float
-    """For which clients were held."""
+    seconds: float  # for which clients were held
 
 
 async def copy(move: Move, progress: Progress) -> tuple[Plan, Copied]:

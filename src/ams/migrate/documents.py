@@ -13,16 +13,14 @@ if TYPE_CHECKING:
 Document = Mapping[str, Any]
 
 COLLECTIONS = ("projects", "users", "topics", "subscriptions", "schemas", "user_registrations", "daily_topic_msg_count")
-SECONDS = 10
-"""Until a server that does not answer is given up, unless its URI says otherwise."""
+SECONDS = 10  # until a server that does not answer is given up, unless its URI says otherwise
 
 
 class Oddity(NamedTuple):
     """Something in the old data that does not go over as it is."""
 
     kind: str
-    what: str
-    """Which, by names that are no secrets."""
+    what: str  # which, by names that are no secrets
     done: str
 
 

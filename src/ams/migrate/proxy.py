@@ -14,14 +14,11 @@ from typing import Literal
 from ams.core.errors import Unusable
 from ams.storage.files import Disk, write_whole
 
-Service = Literal["old", "new"]
-"""There is a backend of each name."""
+Service = Literal["old", "new"]  # there is a backend of each name
 Where = Literal["old", "held", "new"]
 KEY = "service"
-SECONDS = 5.0
-"""Until haproxy that does not answer is given up."""
-PAUSE = 0.05
-"""Between two looks at what is under way."""
+SECONDS = 5.0  # until haproxy that does not answer is given up
+PAUSE = 0.05  # between two looks at what is under way
 
 
 class Proxy:

@@ -23,11 +23,9 @@ from ams.migrate.asking import AT_ONCE, MAX_COMPARED_BYTES, Side, TooLarge
 from ams.migrate.comparing import Kind, Read, different, read_of
 from ams.web.server import listen, url_of
 
-WAITING = 100
-"""Requests that may wait; of copies, those that come then are passed over."""
+WAITING = 100  # requests that may wait; of copies, those that come then are passed over
 MOST_KINDS = 200
-AWAY = 5
-"""Requests in a row without an answer, until a service is given up that is asked from a log."""
+AWAY = 5  # requests in a row without an answer, until a service is given up that is asked from a log
 LONGEST_LINE = 64 * 1024
 _ENTRY = r"(?:^|\s)\S+ \[[^\]]+\] (?P<place>\S+(?: \S+)?) -?\d+/-?\d+/-?\d+/-?\d+/\+?-?\d+ -?\d{1,3} \+?\d+ "
 _QUOTED = re.compile(_ENTRY + r'.*"(?P<method>[A-Z]+) (?P<target>\S+)(?: HTTP/\d(?:\.\d)?)?"\s*$')
@@ -40,8 +38,7 @@ class Request(NamedTuple):
     """What is asked for on both sides."""
 
     read: Read
-    target: str
-    """Path and query, from `/v1` on."""
+    target: str  # path and query, from `/v1` on
     headers: Mapping[str, str] | None = None
     """Who asks: the headers of the client; None: a token in the query, or our own."""
 
@@ -59,14 +56,11 @@ class Tally:
 class Report:
     """What was asked, and what differs."""
 
-    routes: dict[str, Tally] = field(default_factory=dict)
-    """By action."""
+    routes: dict[str, Tally] = field(default_factory=dict)  # by action
     differences: dict[str, list[tuple[Kind, int]]] = field(default_factory=dict)
     """By action: kinds, and in how many answers."""
-    passed_over: Counter[str] = field(default_factory=Counter)
-    """Why requests were not asked, or not compared."""
-    left_out: int = 0
-    """By sampling."""
+    passed_over: Counter[str] = field(default_factory=Counter)  # why requests were not asked, or not compared
+    left_out: int = 0  # by sampling
 
     @property
     def asked(self) -> int:
@@ -95,14 +89,10 @@ class Shadow:
 
     old: Side
     new: Side
-    still: bool = False
-    """Whether nobody publishes or consumes, so that counters and positions have to be the same."""
-    share: float = 1.0
-    """How many of the requests are asked, by chance."""
-    most: int | None = None
-    """How many requests are compared, at most."""
-    patient: bool = False
-    """Whether to go on while a service is away."""
+    still: bool = False  # whether nobody publishes or consumes, so that counters and positions have to be the same
+    share: float = 1.0  # how many of the requests are asked, by chance
+    most: int | None = None  # how many requests are compared, at most
+    patient: bool = False  # whether to go on while a service is away
     chance: Callable[[], float] = random.random
     report: Report = field(default_factory=Report)
     _begun: int = 0

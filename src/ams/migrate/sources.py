@@ -39,16 +39,11 @@ from ams.storage.export_format import Message
 
 Batches = AsyncGenerator[Sequence[Stored], None]
 _PROCESSES = 2
-_LONG = 10_000
-"""Messages: what is shorter is read sooner than it is given to a process."""
-PART_MESSAGES = 20_000
-"""In a part, which one process reads at a time."""
-PART_BYTES = 32 * 2**20
-"""Of a part's messages, after which it ends early."""
-AT_ONCE = 2_000
-"""Records asked for at once."""
-QUIET_SECONDS = 30.0
-"""Without a record before the end, until reading is given up."""
+_LONG = 10_000  # messages: what is shorter is read sooner than it is given to a process
+PART_MESSAGES = 20_000  # in a part, which one process reads at a time
+PART_BYTES = 32 * 2**20  # of a part's messages, after which it ends early
+AT_ONCE = 2_000  # records asked for at once
+QUIET_SECONDS = 30.0  # without a record before the end, until reading is given up
 FETCH_BYTES = 16 * 2**20
 FETCH_WAIT_MS = 10
 """How long brokers wait for more at the end of a topic: the consumer goes on to another topic only then."""
@@ -59,8 +54,7 @@ class Part(NamedTuple):
     """Messages as one process gives them to another."""
 
     messages: Columns
-    following: int
-    """The offset behind it."""
+    following: int  # the offset behind it
 
 
 class Readers:
@@ -291,13 +285,11 @@ class Record(NamedTuple):
 
     offset: int
     value: bytes | None
-    timestamp: int
-    """By the clock of the broker."""
+    timestamp: int  # by the clock of the broker
 
 
 class _Usual(msgspec.Struct, gc=False):
-    data: msgspec.Raw = msgspec.Raw()
-    """JSON text, as it stands there."""
+    data: msgspec.Raw = msgspec.Raw()  # JSON text, as it stands there
     attributes: dict[str, str] | None = None
     published: str = msgspec.field(name="publishTime", default="")
 
@@ -398,8 +390,7 @@ class Source:
     """The reference while it is read; all it gives raises `Unavailable`, which names no secret."""
 
     place: Place
-    messages: Kafka
-    """Bounds are those of when it was looked last; before the first look there are none."""
+    messages: Kafka  # bounds are those of when it was looked last; before the first look there are none
 
     async def documents(self) -> Documents:
         """Read all documents, and what topics have, anew."""

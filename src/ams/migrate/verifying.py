@@ -27,10 +27,8 @@ from ams.storage.export_format import Subscription, User
 T = TypeVar("T")
 A = TypeVar("A")
 
-MESSAGES = 1_000
-"""Asked of the service at once."""
-MARGIN = 3_600_000
-"""Milliseconds for which a message is kept still, so that nobody minds when it is gone already."""
+MESSAGES = 1_000  # asked of the service at once
+MARGIN = 3_600_000  # milliseconds for which a message is kept still, so that nobody minds when it is gone already
 MISSING = "is not there"
 REQUESTS = 8
 """Under way at once, each in a thread: for many small requests they take a third of the time of an event loop."""
@@ -52,8 +50,7 @@ class Verified(NamedTuple):
     messages: int
     subscriptions: int
     differences: list[Difference]
-    answers: int = 0
-    """Of both services."""
+    answers: int = 0  # of both services
 
 
 async def verify(

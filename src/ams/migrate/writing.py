@@ -16,12 +16,9 @@ from ams.migrate.documents import Documents, Oddity
 from ams.migrate.sources import Kafka
 from ams.storage.export_format import FORMAT, End, Header, Line, Log, encoded, encoded_message, kind
 
-SAMPLE = 10_000
-"""Messages that are read to see how fast that goes."""
-STORING = 2
-"""Reading and storing take about so many times as long as reading alone; measured in November 2026."""
-Progress = Callable[[int, int | None], None]
-"""Told how many messages are done, and of how many."""
+SAMPLE = 10_000  # messages that are read to see how fast that goes
+STORING = 2  # reading and storing take about so many times as long as reading alone; measured in November 2026
+Progress = Callable[[int, int | None], None]  # told how many messages are done, and of how many
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +26,7 @@ class Plan:
     """What moves."""
 
     found: Converted
-    messages: int
-    """At most: holes are counted."""
+    messages: int  # at most: holes are counted
 
     @property
     def counts(self) -> Mapping[str, int]:

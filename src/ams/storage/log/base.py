@@ -35,8 +35,7 @@ from ams.core.names import Offset, TopicId
 from ams.core.runs import Columns
 
 HASH_BYTES = 16
-MAX_KEY = 255
-"""Characters of an idempotency key."""
+MAX_KEY = 255  # characters of an idempotency key
 
 
 class Appended(NamedTuple):
@@ -58,10 +57,8 @@ class Totals(NamedTuple):
     """All that was published to a topic, including what retention removed."""
 
     messages: int
-    bytes: int
-    """Data bytes, as a publish request counts for them (`ams.core.messages.data_bytes`)."""
-    time: Milliseconds | None
-    """Publish time of the last message; None: there was none."""
+    bytes: int  # data bytes, as a publish request counts for them (`ams.core.messages.data_bytes`)
+    time: Milliseconds | None  # publish time of the last message; None: there was none
 
 
 class Owner(NamedTuple):
@@ -80,10 +77,8 @@ class Origin(NamedTuple):
     """Data bytes published to it in all, including the messages that will be loaded: loading counts none of these."""
 
 
-NEVER = Offset(2**63)
-"""No message has this offset."""
-NEW = Origin()
-"""Of a topic that was nowhere before."""
+NEVER = Offset(2**63)  # no message has this offset
+NEW = Origin()  # of a topic that was nowhere before
 
 
 class Log(Protocol):
@@ -241,10 +236,8 @@ _SECRET_BYTES = 8
 _SUM_BYTES = HASH_BYTES - _SECRET_BYTES
 _SECRET = os.urandom(_SECRET_BYTES)
 _MAC = _mac(_SECRET)
-_NONCE = bytes(12)
-"""The same each time: sums are never shown, and nothing is encrypted."""
-_BETWEEN = b"\xff"
-"""It never occurs in UTF-8, so fragments of other lengths cannot make the same bytes."""
+_NONCE = bytes(12)  # the same each time: sums are never shown, and nothing is encrypted
+_BETWEEN = b"\xff"  # it never occurs in UTF-8, so fragments of other lengths cannot make the same bytes
 
 
 def _sum(mac: AESGCM, messages: Batch) -> bytes:

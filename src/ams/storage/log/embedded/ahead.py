@@ -17,20 +17,14 @@ from ams.storage.log.embedded.segment import HEAD_BYTES, Look, Open, Writer
 
 logger = structlog.get_logger("ams.log")
 
-STEPS = 8
-"""Writes of zeros that make up all that is written ahead."""
-_PART = 4
-"""It is at most this part of a full segment."""
-_SHARE = 64
-"""It is at most this part of the size to which a data folder is limited."""
-_ROOM = 8
-"""There is to be room for this many times as much beside what must stay free."""
-_STEADY_MS = 10_000
-"""A segment that grows by half a step in this time is steadily written to."""
+STEPS = 8  # writes of zeros that make up all that is written ahead
+_PART = 4  # it is at most this part of a full segment
+_SHARE = 64  # it is at most this part of the size to which a data folder is limited
+_ROOM = 8  # there is to be room for this many times as much beside what must stay free
+_STEADY_MS = 10_000  # a segment that grows by half a step in this time is steadily written to
 _MAX_WRITE_BYTES = 128 * 1024
 """Larger writes take so long by their bytes that zeros beside them cost more than they save."""
-_REST = 64
-"""Steps until it is tried again in a segment whose writes were faster."""
+_REST = 64  # steps until it is tried again in a segment whose writes were faster
 
 
 class Ahead:

@@ -50,8 +50,7 @@ from ams.storage.log.embedded.topic import TopicState
 logger = structlog.get_logger("ams.log")
 
 _MAX_CONTROL_BYTES = 2 * HEADER_BYTES
-_TRUST_MS = 50
-"""How long a measured amount of free space is used, less what we write meanwhile."""
+_TRUST_MS = 50  # how long a measured amount of free space is used, less what we write meanwhile
 _EMPTY = 1024 * 1024
 """Less than this, or than half of `min_free_bytes`, is a full disk: SQLite needs about as much to commit."""
 
@@ -147,8 +146,7 @@ class Committer:
         report: Callable[[list[Outcome], list[asyncio.Future[None]]], None],
     ) -> None:
         """Take over; `commit` is the last number given before."""
-        self.refusal: str | None = None
-        """Why appends fail now; None while they do not."""
+        self.refusal: str | None = None  # why appends fail now; None while they do not
         self._writers = writers
         self._space = space
         self._clock = clock
@@ -157,8 +155,7 @@ class Committer:
         self._report = report
         self._inbox: queue.SimpleQueue[Sequence[Work]] = queue.SimpleQueue()
         self._waiting: OrderedDict[TopicState, deque[Append | Control]] = OrderedDict()
-        self._large_is_due = False
-        """Whether the last group let an append larger than a group wait."""
+        self._large_is_due = False  # whether the last group let an append larger than a group wait
         self._chores: list[Chore] = []
         self._taken: Appends | list[Control] = {}  # the group that is being stored
         self._large: LargeAppend | None = None  # the append that is being written in slices

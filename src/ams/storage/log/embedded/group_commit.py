@@ -51,23 +51,17 @@ class Append(msgspec.Struct, eq=False):
 
     topic: TopicState
     fragments: Sequence[Fragment]
-    size: int
-    """Bytes of the fragments."""
+    size: int  # bytes of the fragments
     data_bytes: int
     done: asyncio.Future[Appended]
-    key: bytes = b""
-    """Of idempotency; empty: none."""
+    key: bytes = b""  # of idempotency; empty: none
     hashed: bytes = b""
-    content: bytes = b""
-    """`content_hash` of the messages when there is a key."""
+    content: bytes = b""  # `content_hash` of the messages when there is a key
     loaded: Loaded | None = None
     """Where its messages were in another log; None: they go to the end of the topic, and now."""
-    count_from: Offset = NEVER
-    """Of those that were in another log, data bytes are counted from here on."""
-    answer: Appended | None = None
-    """Where its messages go; they are there when the committer says so."""
-    has_ordering_keys: bool = False
-    """Whether some of its messages have an ordering key."""
+    count_from: Offset = NEVER  # of those that were in another log, data bytes are counted from here on
+    answer: Appended | None = None  # where its messages go; they are there when the committer says so
+    has_ordering_keys: bool = False  # whether some of its messages have an ordering key
 
 
 @dataclass(slots=True, eq=False)
@@ -86,22 +80,16 @@ class Chore:
     """A look at what is due beside appends: old segments to seal, the reserve, free space."""
 
     done: asyncio.Future[None]
-    seal_all: bool = False
-    """Seal every open segment however young, so that its space can be freed."""
+    seal_all: bool = False  # seal every open segment however young, so that its space can be freed
 
 
-_MIN_SLICES = 2
-"""An append of more slices than this is written slice by slice."""
-_GAP_SHARE = 8
-"""The gap is at most this part of the append: what is left of it is lost."""
+_MIN_SLICES = 2  # an append of more slices than this is written slice by slice
+_GAP_SHARE = 8  # the gap is at most this part of the append: what is left of it is lost
 _MAX_MESSAGE_OVERHEAD, _MAX_APPEND_OVERHEAD = HEADER_BYTES + 16, 4 * HEADER_BYTES
 """Bytes that records take at most beside fragments and key, for each message and each append."""
-LOAD_BYTES = 2**20
-"""Messages that are loaded are stored in groups of about so many bytes."""
-Work = Append | Control | Chore | None
-"""What is sent to the committer; None asks it to finish."""
-Appends = Mapping[TopicState, Sequence[Append]]
-"""Appends by topic, in their order."""
+LOAD_BYTES = 2**20  # messages that are loaded are stored in groups of about so many bytes
+Work = Append | Control | Chore | None  # what is sent to the committer; None asks it to finish
+Appends = Mapping[TopicState, Sequence[Append]]  # appends by topic, in their order
 
 
 class WrittenRecord(msgspec.Struct, frozen=True):
@@ -129,8 +117,7 @@ class Share(msgspec.Struct, frozen=True):
 
     topic: TopicState
     appends: Sequence[Append]
-    tail: Tail
-    """Where the group brings the topic."""
+    tail: Tail  # where the group brings the topic
 
 
 @dataclass(slots=True)
@@ -140,21 +127,16 @@ class Outcome:
     code: int
     commit: int = 0
     begun: Open | None = None
-    sequence: int = 0
-    """The segment the records are in."""
-    length: int = 0
-    """Bytes of that segment after them."""
+    sequence: int = 0  # the segment the records are in
+    length: int = 0  # bytes of that segment after them
     records: list[WrittenRecord] = field(default_factory=list)
     loaded: list[LoadedRecords] = field(default_factory=list)
     shares: list[Share] = field(default_factory=list)
     controls: list[Control] = field(default_factory=list)
-    time: Milliseconds = Milliseconds(0)
-    """When the controls were written."""
+    time: Milliseconds = Milliseconds(0)  # when the controls were written
     failed: list[Append | Control] = field(default_factory=list)
-    in_doubt: bool = False
-    """Whether bytes of what failed may be in the file, and a restart may find them."""
-    closed: list[Open] = field(default_factory=list)
-    """Segments that will not grow any more."""
+    in_doubt: bool = False  # whether bytes of what failed may be in the file, and a restart may find them
+    closed: list[Open] = field(default_factory=list)  # segments that will not grow any more
 
 
 class Packed:
@@ -165,10 +147,8 @@ class Packed:
         self.records: list[WrittenRecord] = []
         self.loaded: list[LoadedRecords] = []
         self.shares: list[Share] = []
-        self.keys = 0
-        """Appends with an idempotency key."""
-        self.end = begin
-        """The length of the segment with them."""
+        self.keys = 0  # appends with an idempotency key
+        self.end = begin  # the length of the segment with them
         self._stamp = Stamp(commit, segment.durable, seed_of(segment.sequence))
 
     def add(self, topic: TopicState, appends: Sequence[Append], now: Milliseconds) -> None:
@@ -324,8 +304,7 @@ def loads(
     """
     messages = Columns.of(batch)
     check_load(messages, topic.end, topic.tail.time)
-    starts: list[int] = []
-    """Where records begin."""
+    starts: list[int] = []  # where records begin
     begin, size, filled, end, last = 0, 0, 0, -1, -1
     for number, (offset, time, fragment) in enumerate(
         zip(messages.offsets, messages.times, messages.fragments, strict=True)

@@ -77,19 +77,15 @@ class Row(NamedTuple):
     end: Offset
     time: Milliseconds  # of its last message
     published: int  # data bytes, in all
-    commit: int
-    """Of its last record: records of later commits are not in these figures."""
-    retention: int
-    """Milliseconds; 0 = the log's default."""
+    commit: int  # of its last record: records of later commits are not in these figures
+    retention: int  # milliseconds; 0 = the log's default
     oldest: Offset
-    reach: Offset
-    """End of its messages in this retention class up to and including this segment."""
+    reach: Offset  # end of its messages in this retention class up to and including this segment
     reach_time: Milliseconds
     entries: int = 0  # records in this segment
     block: int = 0  # number of its first block of entries
     keys: int = 0  # in this segment
-    bytes: int = 0
-    """Of its records in this segment; 0 with entries: it was not written down."""
+    bytes: int = 0  # of its records in this segment; 0 with entries: it was not written down
 
 
 class TopicExtent(NamedTuple):

@@ -36,10 +36,8 @@ MAX_APPEND_BYTES = 256 * MIB
 WRITING, MEMORY = "writing of the log", "memory of the log"
 """The vital parts: the thread that stores, and the state in memory of what is stored."""
 _INDEX_MEMORY = 64 * MIB
-_AT_ONCE = 64
-"""Topics looked at before other tasks get their turn."""
-_MAX_AGE_CHECK_MS = 1000
-"""A topic's age is looked at no more often than this."""
+_AT_ONCE = 64  # topics looked at before other tasks get their turn
+_MAX_AGE_CHECK_MS = 1000  # a topic's age is looked at no more often than this
 
 
 class EmbeddedLog:

@@ -16,16 +16,12 @@ class LogOptions:
     """How long messages of topics without an own retention are kept."""
     idempotency_window: Milliseconds | None = None
     """How long a key is known; None = as long as the messages of its topic are kept, which is the most."""
-    max_bytes: int | None = None
-    """Size of `data_folder` above which the oldest segments go; None = no limit."""
-    data_folder: str | None = None
-    """The folder `max_bytes` is about; None = the log's own."""
-    min_free_bytes: int = 256 * MIB
-    """Free space, the reserve not counted, below which appends are refused."""
+    max_bytes: int | None = None  # size of `data_folder` above which the oldest segments go; None = no limit
+    data_folder: str | None = None  # the folder `max_bytes` is about; None = the log's own
+    min_free_bytes: int = 256 * MIB  # free space, the reserve not counted, below which appends are refused
     reserve_bytes: int = 64 * MIB
     """Space kept in a file of its own, given back when the disk is full so that others can still commit."""
-    segment_bytes: int = 256 * MIB
-    """Size at which a segment is sealed."""
+    segment_bytes: int = 256 * MIB  # size at which a segment is sealed
     segment_keys: int = 100_000
     """Idempotency keys after which a segment is sealed: those of segments being written are in memory."""
     ahead_bytes: int = 8 * MIB
@@ -33,7 +29,5 @@ class LogOptions:
     sync: Literal["always", "interval"] = "always"
     """always: an append returns when the disk has it; interval: a power loss may take the last moments."""
     sync_interval_ms: int = 200
-    group_bytes: int = MIB
-    """Appends that are written and synced together: up to this size, or one."""
-    check_interval_ms: int = 10_000
-    """How often retention is looked at."""
+    group_bytes: int = MIB  # appends that are written and synced together: up to this size, or one
+    check_interval_ms: int = 10_000  # how often retention is looked at

@@ -26,8 +26,7 @@ logger = structlog.get_logger("ams.log")
 
 INLINE_BYTES = 512 * 1024
 """A larger read is made on a thread even when all of it is in memory: copying and checking it takes long."""
-_DENSE = 2
-"""Records are read in one go while the span is at most this many times what is wanted of it."""
+_DENSE = 2  # records are read in one go while the span is at most this many times what is wanted of it
 _MAX_DAMAGE = 1000
 RECENT_BYTES = 16 * 1024 * 1024
 """Memory for records that are kept; the places of records that were read take less than half of it besides."""
@@ -66,8 +65,7 @@ class DamageTracker:
 
 RecordPlace = tuple[int, int]
 """The sequence of a segment, and the position of a record in it, which never becomes another record's."""
-Checked = Run | Damage
-"""The messages of a record, or why it is not served."""
+Checked = Run | Damage  # the messages of a record, or why it is not served
 
 
 class RecentRecords:
@@ -216,10 +214,8 @@ class _Batch:
     def __init__(self, start: Offset, max_messages: int, max_bytes: int) -> None:
         self.offset = start
         self.runs: list[Run] = []
-        self.has_turn = False
-        """Whether it has a turn of large reads, which it keeps to its end."""
-        self.full = max_messages < 1
-        """Whether nothing fits after what was found."""
+        self.has_turn = False  # whether it has a turn of large reads, which it keeps to its end
+        self.full = max_messages < 1  # whether nothing fits after what was found
         self.messages_left = max_messages
         self.bytes_left = max_bytes
 

@@ -26,8 +26,7 @@ HEADER_BYTES = 68
 RECORD_BYTES = 64 * 1024
 """A record's messages are about this many bytes at most; one larger message makes a larger record."""
 MAX_REQUESTS = 0xFFFF
-HEAD = 3
-"""Numbers of a request in `encode_messages`."""
+HEAD = 3  # numbers of a request in `encode_messages`
 
 _HEADER = struct.Struct("<4sIII16sQQQIIHBB")
 _START, _CHECKED = struct.Struct("<4sI"), struct.Struct("<II16sQQQIIHBB")  # the header: a start, and what is checked
@@ -109,8 +108,7 @@ class Request(NamedTuple):
 class Loaded(NamedTuple):
     """Records of messages with offsets and publish times from another log, as columns."""
 
-    firsts: Sequence[int]
-    """The first offset of each record; its messages follow each other without a hole."""
+    firsts: Sequence[int]  # the first offset of each record; its messages follow each other without a hole
     times: Sequence[int]
     counts: Sequence[int]
 

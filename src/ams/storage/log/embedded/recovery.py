@@ -46,8 +46,7 @@ class Recovery(NamedTuple):
 
     segments: int
     topics: int
-    scanned: int
-    """Bytes of segments without an index, read whole."""
+    scanned: int  # bytes of segments without an index, read whole
     trimmed: tuple[Trimmed, ...]
     damage: tuple[Damage, ...]
 
@@ -58,12 +57,10 @@ class Restored:
 
     topics: dict[TopicId, TopicState] = field(default_factory=dict)
     segments: list[Segment] = field(default_factory=list)
-    open: dict[int, Open] = field(default_factory=dict)
-    """By class: the segment that goes on being written."""
+    open: dict[int, Open] = field(default_factory=dict)  # by class: the segment that goes on being written
     commit: int = 0
     sequence: int = 0
-    table: str | None = None
-    """Path of the index file with the newest table."""
+    table: str | None = None  # path of the index file with the newest table
     report: Recovery = Recovery(0, 0, 0, (), ())
 
 
@@ -84,14 +81,12 @@ class _Recovering:
         self._log = Restored()
         self._trimmed: list[Trimmed] = []
         self._damage: list[Damage] = []
-        self._heads: dict[str, IndexHead] = {}
-        """Of every index file that can be read, by its path."""
+        self._heads: dict[str, IndexHead] = {}  # of every index file that can be read, by its path
         self._indexed: set[int] = set()
         """Sequences that have an index file, readable or not: they were durable to their end before it was made."""
         self._scanned: dict[int, Scanned] = {}
         self._bytes = 0
-        self._known = 0
-        """The last commit whose creates, drops and retentions are in the table."""
+        self._known = 0  # the last commit whose creates, drops and retentions are in the table
 
     def run(self) -> Restored:
         self._make_folders()

@@ -88,8 +88,7 @@ class ControlRecord:
     topic: TopicId
     retention: Milliseconds | None
     oldest: Offset
-    published: int = 0
-    """Data bytes published to a topic before it was created here."""
+    published: int = 0  # data bytes published to a topic before it was created here
 
 
 @dataclass(slots=True)
@@ -100,12 +99,9 @@ class Scanned:
     tails: dict[TopicId, "TopicEnd"] = field(default_factory=dict)
     controls: list[ControlRecord] = field(default_factory=list)
     damage: list[Damage] = field(default_factory=list)
-    end: int = HEAD_BYTES
-    """Where the last whole append ends; what follows was never acknowledged."""
-    durable: int = 0
-    """How much of the segment its records know to be on stable storage."""
-    torn: str = ""
-    """Why the scan ended before the end of the file."""
+    end: int = HEAD_BYTES  # where the last whole append ends; what follows was never acknowledged
+    durable: int = 0  # how much of the segment its records know to be on stable storage
+    torn: str = ""  # why the scan ended before the end of the file
     unwritten: bool = False
     """Whether what follows the end are pages that wait to be written, as far as one can see, and nothing torn."""
     records: int = 0
@@ -121,8 +117,7 @@ class TopicEnd:
 
     end: Offset = Offset(0)
     time: Milliseconds = Milliseconds(0)
-    published: int = 0
-    """Data bytes of records of commits that are later than the caller's."""
+    published: int = 0  # data bytes of records of commits that are later than the caller's
     commit: int = 0
 
 
@@ -135,12 +130,10 @@ class Scanner:
     path: str
     seed: int
     length: int
-    closed: bool
-    """Whether all of `length` is known to be on stable storage."""
+    closed: bool  # whether all of `length` is known to be on stable storage
     known: Mapping[TopicId, int] = field(default_factory=dict)
     """Up to which commit each topic's published bytes are counted already."""
-    held: int = 0
-    """Up to where the file may hold bytes of what it was before."""
+    held: int = 0  # up to where the file may hold bytes of what it was before
     _base: int = 0
     _window: bytes = b""
     _open: list[tuple[Header, int, bytes]] = field(default_factory=list)
@@ -349,12 +342,9 @@ class Report(NamedTuple):
     indexes: int
     records: int
     messages: int
-    topics: int
-    """Topics that have messages."""
-    bytes: int
-    """Of segments."""
-    torn: tuple[Trimmed, ...]
-    """Ends that never became whole, acknowledged appends; the next start cuts them."""
+    topics: int  # topics that have messages
+    bytes: int  # of segments
+    torn: tuple[Trimmed, ...]  # ends that never became whole, acknowledged appends; the next start cuts them
     damage: tuple[Damage, ...]
 
 

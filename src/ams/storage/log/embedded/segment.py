@@ -35,15 +35,13 @@ SEAL_PART = 8
 """A segment is sealed when its first record is 1/8 of its class's age old, so space is freed at most 1/8 late."""
 SEGMENT_MAGIC = b"\xffAMSlog\n"
 VERSION = 1
-HEAD_BYTES = 128
-"""Both copies of the header: records begin here."""
+HEAD_BYTES = 128  # both copies of the header: records begin here
 _HEAD = struct.Struct("<8sBBHIQQQQQ4x")
 _COPY_BYTES = 64
 MAX_SPARES = 2
 _SPARES_SHARE = 8
 """Spares have at most this part of the size to which a data folder is limited: they count, and hold no message."""
-_SEED_PERIOD = 1 << 32
-"""Segment numbers repeat in the checksum seed after this many segments."""
+_SEED_PERIOD = 1 << 32  # segment numbers repeat in the checksum seed after this many segments
 _MAX_SEGMENT_BYTES = 1 << 30
 """Positions in a segment are 32 bits, and one large append may go over the size at which it is sealed."""
 
@@ -52,8 +50,7 @@ class RetentionClass(NamedTuple):
     """Segments whose messages may go when the newest of them is older than `age`."""
 
     code: int
-    name: str
-    """The folder of its segments."""
+    name: str  # the folder of its segments
     age: Milliseconds
 
 
@@ -148,8 +145,7 @@ class Spare(NamedTuple):
     """A file that waits to become a segment of the class in whose folder it is."""
 
     code: int
-    sequence: int
-    """Of the segment it was: all that is in it was written as that one."""
+    sequence: int  # of the segment it was: all that is in it was written as that one
     path: str
     length: int
 
@@ -236,16 +232,11 @@ class Open:
     sequence: int
     path: str
     handle: FileHandle
-    length: int
-    """Bytes that readers may see: the next write goes here."""
-    durable: int
-    """Bytes known to be on stable storage."""
-    first_time: Milliseconds | None = None
-    """Time of its first record."""
-    marked: int = HEAD_BYTES
-    """The length at which a mark said that all was durable."""
-    keys: int = 0
-    """Appends in it that have an idempotency key."""
+    length: int  # bytes that readers may see: the next write goes here
+    durable: int  # bytes known to be on stable storage
+    first_time: Milliseconds | None = None  # time of its first record
+    marked: int = HEAD_BYTES  # the length at which a mark said that all was durable
+    keys: int = 0  # appends in it that have an idempotency key
     reached: int = 0
     """Where the last write ends, or would have ended: up to here there may be bytes of a failed one."""
     size: int = 0
@@ -254,12 +245,9 @@ class Open:
     """Held while pages are written ahead, and while the file grows in another way."""
     sealed: bool = False
     writes: int = 0
-    look_at: int = 0
-    """The length at which to look next whether pages are to be written ahead."""
-    looked: Look | None = None
-    """What that look found last."""
-    was_ahead: bool = False
-    """Whether pages were written ahead since writes were faster than that."""
+    look_at: int = 0  # the length at which to look next whether pages are to be written ahead
+    looked: Look | None = None  # what that look found last
+    was_ahead: bool = False  # whether pages were written ahead since writes were faster than that
 
     def __post_init__(self) -> None:
         self.size = max(self.size, self.length)
@@ -303,8 +291,7 @@ class Writer:
         self._spares = spares
         self._segment_bytes = min(options.segment_bytes, _MAX_SEGMENT_BYTES)
         self._segment_keys = options.segment_keys
-        self._cut: Cut | None = None
-        """The failed segment whose successor does not name it yet."""
+        self._cut: Cut | None = None  # the failed segment whose successor does not name it yet
 
     def is_due(self, size: int, now: Milliseconds) -> bool:
         """Whether the open segment must be sealed before `size` more bytes: too large, full of keys, or too old."""

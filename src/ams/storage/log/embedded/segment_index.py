@@ -16,8 +16,7 @@ from ams.core.clock import Milliseconds
 from ams.core.names import Offset, TopicId
 from ams.storage.log.base import Appended
 
-BUCKET = 32
-"""Keys for each bucket, on average."""
+BUCKET = 32  # keys for each bucket, on average
 _REST_BITS = 16
 _REST = (1 << _REST_BITS) - 1
 _PREFIX_BYTES = 6
@@ -28,8 +27,7 @@ class KeyedResult(NamedTuple):
     """What an append with a key was answered."""
 
     appended: Appended
-    content: bytes
-    """16 bytes that stand for its messages (`ams.storage.log.base.is_content`)."""
+    content: bytes  # 16 bytes that stand for its messages (`ams.storage.log.base.is_content`)
 
 
 KEYED_RESULT = struct.Struct("<QIQ16s")
@@ -120,12 +118,9 @@ class SegmentEntries:
     """Everything known of one segment's content."""
 
     topics: dict[TopicId, Entries] = field(default_factory=dict)
-    keys: dict[bytes, bytes] = field(default_factory=dict)
-    """By `key_hash`, what was answered (`KEYED_RESULT`)."""
-    keyed: dict[TopicId, int] = field(default_factory=dict)
-    """How many keys of each topic are in `keys`."""
-    newest: Milliseconds = Milliseconds(0)
-    """Largest time of a record, creates and drops included."""
+    keys: dict[bytes, bytes] = field(default_factory=dict)  # by `key_hash`, what was answered (`KEYED_RESULT`)
+    keyed: dict[TopicId, int] = field(default_factory=dict)  # how many keys of each topic are in `keys`
+    newest: Milliseconds = Milliseconds(0)  # largest time of a record, creates and drops included
 
     def add(self, topic: TopicId, first: Offset, time: Milliseconds, count: int, position: int, length: int) -> None:
         """Take one more record."""
@@ -159,8 +154,7 @@ def _prefix_of(hashed: bytes) -> int:
 class KeyFilter(NamedTuple):
     """Says of a key that it is not in a segment, or may be."""
 
-    starts: "array[int]"
-    """Number of the first key of each bucket, and after the last one the number of keys."""
+    starts: "array[int]"  # number of the first key of each bucket, and after the last one the number of keys
     rests: "array[int]"
     """Of each key, in the order of their hashes: the 16 bits of its fingerprint within its bucket."""
 

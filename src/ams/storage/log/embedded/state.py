@@ -29,8 +29,7 @@ class Part(NamedTuple):
     """A file of the log, by its path within the log's folder."""
 
     name: str
-    length: int | None
-    """How many bytes of it belong to the moment; None: all of it."""
+    length: int | None  # how many bytes of it belong to the moment; None: all of it
 
 
 @dataclass(slots=True)
@@ -40,16 +39,13 @@ class LogState:
     folder: str
     topics: dict[TopicId, TopicState]
     catalog: SegmentCatalog
-    commit: int
-    """The last commit applied here."""
-    table: str | None
-    """Path of the index file with the newest table of topics."""
+    commit: int  # the last commit applied here
+    table: str | None  # path of the index file with the newest table of topics
     keys: dict[bytes, "asyncio.Future[None] | None"] = field(default_factory=dict)
     """By hash, the keys of appends under way: what completes when such a one has its answer; None: nobody waits."""
     creating: dict[TopicId, "asyncio.Future[None]"] = field(default_factory=dict)
     """Topics whose creation is under way."""
-    has_dropped: bool = False
-    """Whether topics were dropped whose segments may hold nothing else."""
+    has_dropped: bool = False  # whether topics were dropped whose segments may hold nothing else
     unsealed: list[Segment] = field(default_factory=list)
     """Segments that will not grow any more and have no index file yet, oldest first."""
 

@@ -18,8 +18,7 @@ class Tail(msgspec.Struct, frozen=True, gc=False):
     end: Offset = Offset(0)
     time: Milliseconds = Milliseconds(0)  # publish time of the last one
     published: int = 0  # data bytes, in all
-    commit: int = 0
-    """The group commit that brought it here."""
+    commit: int = 0  # the group commit that brought it here
 
 
 class TopicState:
@@ -32,26 +31,19 @@ class TopicState:
 
     def __init__(self, topic: TopicId, retention: Milliseconds | None, kind: RetentionClass) -> None:
         self.id = topic
-        self.kind = kind
-        """The class whose segments its next messages go to."""
+        self.kind = kind  # the class whose segments its next messages go to
         self.retention = retention  # None: the log's default
         self.tail = Tail()
-        self.end = Offset(0)
-        """The end readers see: never ahead of what is durable."""
+        self.end = Offset(0)  # the end readers see: never ahead of what is durable
         self.stored = 0  # bytes of its records in all segments
-        self.classes = 0
-        """Bit n: messages of it may be in class n."""
+        self.classes = 0  # bit n: messages of it may be in class n
         self.oldest = Offset(0)
-        self.age_due = Milliseconds(0)
-        """Wall time at which `oldest` may have moved."""
-        self.hint = 0
-        """Sequence of the segment a read last found messages in."""
-        self.waiter: asyncio.Future[None] | None = None
-        """Completes when the end moves or the topic goes."""
+        self.age_due = Milliseconds(0)  # wall time at which `oldest` may have moved
+        self.hint = 0  # sequence of the segment a read last found messages in
+        self.waiter: asyncio.Future[None] | None = None  # completes when the end moves or the topic goes
         self.leaving = False  # being dropped
         self.under_way = 0  # appends the committer has not decided
-        self.quiet: asyncio.Future[None] | None = None
-        """Completes when none is under way."""
+        self.quiet: asyncio.Future[None] | None = None  # completes when none is under way
         self.held: asyncio.Future[None] | None = None
         """While nothing may be appended; completes when something may again."""
 

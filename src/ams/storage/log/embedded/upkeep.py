@@ -54,8 +54,7 @@ class Share(NamedTuple):
     """What a topic has in a segment."""
 
     topic: TopicId
-    reach: Offset
-    """The offset after its last message there."""
+    reach: Offset  # the offset after its last message there
     bytes: int
 
 
@@ -160,8 +159,7 @@ class Upkeep:
         self._forgotten: list[Segment] = []  # segments that went, but for their files
         self._keepers: dict[object, Milliseconds] = {}
         """Copies under way, and when they began (monotonic): until they are made no file goes."""
-        self._about_to_list: set[object] = set()
-        """Those of them that have not asked for the list of files yet."""
+        self._about_to_list: set[object] = set()  # those of them that have not asked for the list of files yet
 
     def keep_needed(self, needed: "Needed", pressed: "Pressed") -> None:
         """Cut nothing for its size that is needed; instead make room early for those who are `pressed`."""

@@ -29,13 +29,11 @@ from ams.storage.log.kafka.partition import Listed, Partition, listed
 _TOPIC, _SET, _DELETE = 2, 0, 1  # kind of a resource, and operations, in the requests about settings
 logger = structlog.get_logger("ams.log")
 Answer = TypeVar("Answer")
-Configs = Mapping[str, str]
-"""Settings of a topic on the brokers, by their names there."""
+Configs = Mapping[str, str]  # settings of a topic on the brokers, by their names there
 _PAUSE = 0.02
 _TEXT = String("utf-8")
 _CHANGE = (("name", _TEXT), ("operation", Int8), ("value", _TEXT))
-_TIMEOUT_MS = 3000
-"""How long a broker may wait for the controller."""
+_TIMEOUT_MS = 3000  # how long a broker may wait for the controller
 
 
 class _ListResponse(Response):

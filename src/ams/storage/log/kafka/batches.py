@@ -26,15 +26,11 @@ GATHER_BYTES = 512 * 1024
 """Requests are gathered no further than this beyond the first, so that reads of a few messages stay cheap."""
 LAST_EPOCH = 2**15 - 1
 LAST_SEQUENCE = 2**31 - 1
-_MOST_RECORDS = 2**21
-"""More than fit into a batch."""
-_RECORD_BYTES = 40
-"""More than a record takes beside value, names and values of headers."""
+_MOST_RECORDS = 2**21  # more than fit into a batch
+_RECORD_BYTES = 40  # more than a record takes beside value, names and values of headers
 _HEADER_BYTES = 10
-_MADE_AT_ONCE = 500
-"""Records made in one turn of the event loop."""
-Record = tuple[bytes, list[Header]]
-"""Value and headers."""
+_MADE_AT_ONCE = 500  # records made in one turn of the event loop
+Record = tuple[bytes, list[Header]]  # value and headers
 
 
 class Unsent(LogUnavailable):
@@ -89,10 +85,8 @@ class Batch:
     size: int
     attempts: int = 0
     """How often it was sent; from the first time on it is not known whether it is stored until the broker says so."""
-    data: bytes = b""
-    """As it is sent, again and again; empty until it is made."""
-    time: Milliseconds = Milliseconds(-1)
-    """When it was made; -1: its messages have the times they were given."""
+    data: bytes = b""  # as it is sent, again and again; empty until it is made
+    time: Milliseconds = Milliseconds(-1)  # when it was made; -1: its messages have the times they were given
 
     @property
     def count(self) -> int:
@@ -127,13 +121,10 @@ class TopicQueue:
         self.partition = partition
         self.waiting: deque[Request] = deque()
         self.batch: Batch | None = None
-        self.queued = False
-        """Whether it is about to be sent, or is being sent."""
-        self.quiet: asyncio.Future[None] | None = None
-        """Completes when nothing is queued any longer."""
+        self.queued = False  # whether it is about to be sent, or is being sent
+        self.quiet: asyncio.Future[None] | None = None  # completes when nothing is queued any longer
         self.producer: Producer | None = None
-        self.worn = -1
-        """The producer whose epochs it used up."""
+        self.worn = -1  # the producer whose epochs it used up
         self.sequence = 0
 
     def fail(self, error: Exception) -> None:

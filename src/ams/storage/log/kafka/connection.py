@@ -26,10 +26,8 @@ from ams.storage.coalescing import BatchedRequest
 from ams.storage.log.kafka.options import KafkaOptions, access, addresses
 from ams.storage.log.kafka.partition import Partition
 
-NodeId = NewType("NodeId", int)
-"""A broker; below 0 for an address we began with, whose number is not known."""
-Lane = NewType("Lane", str)
-"""Requests of one lane wait for each other at a broker, those of different lanes do not."""
+NodeId = NewType("NodeId", int)  # a broker; below 0 for an address we began with, whose number is not known
+Lane = NewType("Lane", str)  # requests of one lane wait for each other at a broker, those of different lanes do not
 ASK = Lane("ask")  # what is answered at once
 ADMIN = Lane("admin")  # what the controller is asked through a broker: making a topic takes it a while
 META = Lane("meta")  # questions about the brokers and topics themselves
@@ -37,21 +35,15 @@ IDLE_MS = 300_000
 """Unused connections are closed sooner than the brokers do it (10 minutes), so that none is closed under a request."""
 CONNECT = 1.5
 """Seconds a connection may take to be made: less than an answer, as a stopped broker's system takes connections."""
-AFTER_FAILURE = 0.1
-"""Seconds in which a broker that could not be reached is not tried again."""
-AT_ONCE = 1000
-"""Topics in one question."""
+AFTER_FAILURE = 0.1  # seconds in which a broker that could not be reached is not tried again
+AT_ONCE = 1000  # topics in one question
 Answer = TypeVar("Answer")
 UNKNOWN_FOR = 1.0
 """Seconds for which brokers must report a topic as unknown before it counts as gone: some see a new topic late."""
-AWAY_FOR = 0.5
-"""Seconds no broker has answered after which callers are refused at once."""
-PAUSES = (0.02, 0.05, 0.1, 0.2)
-"""Seconds between tries; the last one goes on."""
-_PROBES = Backoff(0.1, 1.0, factor=1.5)
-"""Seconds between questions whether a broker is back."""
-HEDGE = 0.5
-"""Seconds a broker is waited for before another is asked the same."""
+AWAY_FOR = 0.5  # seconds no broker has answered after which callers are refused at once
+PAUSES = (0.02, 0.05, 0.1, 0.2)  # seconds between tries; the last one goes on
+_PROBES = Backoff(0.1, 1.0, factor=1.5)  # seconds between questions whether a broker is back
+HEDGE = 0.5  # seconds a broker is waited for before another is asked the same
 PASSING = (errors.UnknownError, errors.BrokerNotAvailableError, errors.ReplicaNotAvailableError)
 """Errors that pass, beside those that aiokafka calls retriable; codes it does not know are `UnknownError`."""
 logging.getLogger("aiokafka").setLevel(logging.WARNING)  # below that it writes requests out, payloads and all
@@ -246,8 +238,7 @@ class Connection:
         self._leaders = Leaders(self._about)
         self._away_since: float | None = None
         self._probing: asyncio.Task[None] | None = None
-        self.trouble = ""
-        """What the last broker that could not be asked said; for people."""
+        self.trouble = ""  # what the last broker that could not be asked said; for people
 
     @classmethod
     async def open(cls, options: KafkaOptions, client_id: str = "ams") -> Self:

@@ -29,8 +29,7 @@ from ams.storage.log.kafka.message_cache import PendingRead
 from ams.storage.log.kafka.partition import Partition
 from ams.storage.log.kafka.records import batches, pieces
 
-SCAN = Lane("scan")
-"""The lane of large fetches, so that small ones do not wait for their bytes."""
+SCAN = Lane("scan")  # the lane of large fetches, so that small ones do not wait for their bytes
 READ = Lane("read")
 """The lane of the others: they bring a whole batch at least, which may be large; no pull at a tail waits for that."""
 MADE_AT_ONCE = 100
@@ -40,12 +39,9 @@ FOLLOWER = 0
 """Fetch as a follower: all that the leader has, also what is not replicated yet. Each id that is not a
 consumer's has this effect."""
 LATEST, EARLIEST = -1, -2
-AT_ONCE = 1000
-"""Topics in one question."""
-NOT_KNOWN = -1
-"""Stands for the leader's epoch and the start of the log, which only replicas give."""
-NONE, FULL = 0, 0
-"""Session id of a client without one, and the epoch that requests one."""
+AT_ONCE = 1000  # topics in one question
+NOT_KNOWN = -1  # stands for the leader's epoch and the start of the log, which only replicas give
+NONE, FULL = 0, 0  # session id of a client without one, and the epoch that requests one
 LAST_EPOCH = 2**31 - 1
 
 
@@ -54,15 +50,13 @@ class Fetched(NamedTuple):
 
     runs: Sequence[Run]
     next: Offset
-    end: Offset
-    """End of the topic as the leader knew it then; it may lag for a moment after the leader moved."""
+    end: Offset  # end of the topic as the leader knew it then; it may lag for a moment after the leader moved
 
 
 class Part(NamedTuple):
     """The answer to a fetch of one topic, not yet decoded."""
 
-    high: int
-    """The broker's offset after the last message that may be seen."""
+    high: int  # the broker's offset after the last message that may be seen
     data: bytes
 
 

@@ -22,18 +22,14 @@ from ams.storage.log.kafka.partition import Partition
 
 LONG, SHORT = Lane("follow"), Lane("follow-new")
 """The question about all topics of a broker, and the one about those that came while it is out."""
-NEVER = Offset(2**63)
-"""Above every offset."""
+NEVER = Offset(2**63)  # above every offset
 WORK = "following of the log"
-WAIT_MS = {LONG: 500, SHORT: 20}
-"""How long a broker may wait for something new."""
+WAIT_MS = {LONG: 500, SHORT: 20}  # how long a broker may wait for something new
 TOPIC_BYTES, MAX_BYTES = 2**16, 2**22
 """Bytes of an answer for one topic and for all; of the first topic a whole batch at least."""
-PACE, MOST_PACE = 2e-6, 0.01
-"""Seconds between two questions for each topic they are about, and at most."""
+PACE, MOST_PACE = 2e-6, 0.01  # seconds between two questions for each topic they are about, and at most
 FIND_SECONDS = 3.0
-AGAIN = 0.1
-"""Seconds until a topic is tried again that could not be asked about."""
+AGAIN = 0.1  # seconds until a topic is tried again that could not be asked about
 
 
 @dataclass(eq=False)

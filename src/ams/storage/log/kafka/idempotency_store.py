@@ -21,16 +21,11 @@ from ams.storage.log.base import Appended
 class Claim(NamedTuple):
     """A key that is used, or was used, for an append."""
 
-    content: bytes
-    """Hash of the messages, 16 bytes."""
-    end: Offset
-    """The topic's end when the key was claimed: its messages can be nowhere before."""
-    age: Milliseconds
-    """Since the key was claimed or taken over, by the database's clock."""
-    version: int
-    """Raised by each change, so that of many who take over one does."""
-    appended: Appended | None
-    """Where the messages are; None: not known yet."""
+    content: bytes  # hash of the messages, 16 bytes
+    end: Offset  # the topic's end when the key was claimed: its messages can be nowhere before
+    age: Milliseconds  # since the key was claimed or taken over, by the database's clock
+    version: int  # raised by each change, so that of many who take over one does
+    appended: Appended | None  # where the messages are; None: not known yet
 
 
 class IdempotencyStore(Protocol):

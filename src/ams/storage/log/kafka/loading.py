@@ -27,10 +27,8 @@ from ams.storage.log.kafka.sender import Sender
 from ams.storage.log.kafka.topics import BROKER, GIVEN, TIMES
 
 _PAUSE = 0.05
-_SETTLES = 0.2
-"""Seconds after which a broker applies a change that it has got."""
-_BYTES, _RECORDS = 2**20, 2000
-"""A request is no larger than this, but for one message."""
+_SETTLES = 0.2  # seconds after which a broker applies a change that it has got
+_BYTES, _RECORDS = 2**20, 2000  # a request is no larger than this, but for one message
 _FILLER: Record = (b"", [(HOLE, b"")])
 
 

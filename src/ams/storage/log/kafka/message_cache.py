@@ -24,16 +24,12 @@ from ams.core.runs import Run
 OVERHEAD, RUN_OVERHEAD = 50, 300
 """Bytes that a message in memory takes beside its fragment, and a run beside its messages."""
 _first_of = itemgetter(0)
-UNUSED_FOR = 60.0
-"""Seconds without a read of a topic after which it is let go."""
+UNUSED_FOR = 60.0  # seconds without a read of a topic after which it is let go
 MAX_TOPICS = 20_000
-SHARE = 4
-"""One topic may take a fourth of the memory."""
-MOST_AHEAD = 2**20
-"""Bytes fetched at once for a consumer that reads on and on."""
+SHARE = 4  # one topic may take a fourth of the memory
+MOST_AHEAD = 2**20  # bytes fetched at once for a consumer that reads on and on
 LEAST_AHEAD = 2**16
-REMEMBERED_FOR = 20.0
-"""Seconds in which a read that begins where one ended counts as its sequel."""
+REMEMBERED_FOR = 20.0  # seconds in which a read that begins where one ended counts as its sequel
 MAX_ENDS = 10_000
 
 
@@ -48,10 +44,8 @@ class PendingRead:
     def __init__(self, max_messages: int, max_bytes: int) -> None:
         self.runs: list[Run] = []
         self.full = max_messages <= 0
-        self.messages_left = max_messages
-        """How many more messages it may take."""
-        self.bytes_left = max_bytes
-        """How many more bytes of fragments it may take."""
+        self.messages_left = max_messages  # how many more messages it may take
+        self.bytes_left = max_bytes  # how many more bytes of fragments it may take
 
     def take(self, run: Run, start: Offset) -> None:
         """Add the messages of a run from `start` on, or all when that is before it, until one does not fit."""
@@ -142,8 +136,7 @@ class TailCache:
     def __init__(self, budget: int) -> None:
         self._budget = budget
         self._held: OrderedDict[TopicId, CachedRange] = OrderedDict()  # not an `LruCache`: they grow in their place
-        self.bytes = 0
-        """Memory taken now."""
+        self.bytes = 0  # memory taken now
 
     def held(self, topic: TopicId) -> CachedRange | None:
         """Return what there is of a topic, for a read or a wait of it."""
@@ -228,8 +221,7 @@ class End(NamedTuple):
     """Where a read ended."""
 
     time: float
-    sequel: bool
-    """Whether that read began where one ended."""
+    sequel: bool  # whether that read began where one ended
 
 
 class ReadAhead:
@@ -243,8 +235,7 @@ class ReadAhead:
         # Nor here: ends are dropped by their age too, and `_sequels` counts with them.
         self._ends: OrderedDict[tuple[TopicId, Offset], End] = OrderedDict()
         self._sequels = 0
-        self.bytes = 0
-        """Memory taken now."""
+        self.bytes = 0  # memory taken now
 
     def held(self, topic: TopicId, offset: Offset) -> CachedRange | None:
         """Return what was fetched from `offset` on."""

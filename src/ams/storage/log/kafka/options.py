@@ -14,21 +14,14 @@ from ams.core.errors import BadSettings
 class KafkaOptions:
     """All of it; the defaults fit three brokers in one data centre."""
 
-    servers: str
-    """Brokers to begin with: `host:port`, several with commas. The others are learned from these."""
-    prefix: str = "ams"
-    """What the names of our topics begin with; without a dot."""
-    replication: int = 3
-    """Brokers that keep each message."""
-    min_isr: int = 2
-    """Brokers that must have a message before it counts as stored."""
+    servers: str  # brokers to begin with: `host:port`, several with commas. The others are learned from these.
+    prefix: str = "ams"  # what the names of our topics begin with; without a dot
+    replication: int = 3  # brokers that keep each message
+    min_isr: int = 2  # brokers that must have a message before it counts as stored
     tls: bool = False
-    ca_file: str = ""
-    """CA certificates (PEM) the brokers are checked by; empty = the system's."""
-    sasl: str = "scram-sha-512"
-    """How the user logs in: `plain`, `scram-sha-256` or `scram-sha-512`."""
-    user: str = ""
-    """Empty = no login."""
+    ca_file: str = ""  # CA certificates (PEM) the brokers are checked by; empty = the system's
+    sasl: str = "scram-sha-512"  # how the user logs in: `plain`, `scram-sha-256` or `scram-sha-512`
+    user: str = ""  # empty = no login
     password: str = field(default="", repr=False)
     retention: Milliseconds = Milliseconds(7 * 86_400_000)
     """How long messages of topics without an age of their own are kept."""
@@ -36,14 +29,11 @@ class KafkaOptions:
     """How long idempotency keys are known; None = as long as their topic's messages are kept."""
     max_batch_bytes: int = 17 * 2**20
     """Largest batch a topic takes: a whole request of 16 MiB, and space for the headers of its messages."""
-    tail_cache_bytes: int = 64_000_000
-    """Memory for the newest messages of all topics together."""
+    tail_cache_bytes: int = 64_000_000  # memory for the newest messages of all topics together
     ahead_bytes: int = 32_000_000
     """Memory for messages that were fetched beyond what a read asked for, of all readers together."""
-    patience: float = 8.0
-    """Seconds a call waits for Kafka to come round; clients give up at ten."""
-    request_timeout: float = 3.5
-    """Seconds a broker has to answer one request; then its connection is given up."""
+    patience: float = 8.0  # seconds a call waits for Kafka to come round; clients give up at ten
+    request_timeout: float = 3.5  # seconds a broker has to answer one request; then its connection is given up
 
 
 def addresses(options: KafkaOptions) -> list[tuple[str, int]]:

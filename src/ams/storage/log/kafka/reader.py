@@ -25,16 +25,12 @@ from ams.storage.log.kafka.message_cache import CachedRange, PendingRead, ReadAh
 from ams.storage.log.kafka.options import KafkaOptions
 from ams.storage.log.kafka.partition import Partition
 
-LEAST, MOST = 2**12, 2**22
-"""Bytes of a fetch for one read."""
-GUESS = 1024
-"""Bytes of a message of a topic that was not read yet."""
-FETCHES = 16
-"""Fetches at a time, so that many large ones do not fill the memory."""
+LEAST, MOST = 2**12, 2**22  # bytes of a fetch for one read
+GUESS = 1024  # bytes of a message of a topic that was not read yet
+FETCHES = 16  # fetches at a time, so that many large ones do not fill the memory
 SCANS = 2
 """Fetches ahead at a time: one on its way while messages are made of another. More would only keep others waiting."""
-LAG = 0.05
-"""Seconds until a leader is asked again that does not show yet what it said there is."""
+LAG = 0.05  # seconds until a leader is asked again that does not show yet what it said there is
 
 
 class Reader:

@@ -32,21 +32,16 @@ from ams.storage.log.kafka.partition import Partition
 
 logger = structlog.get_logger("ams.log")
 
-OURS = "ams:"
-"""What the names of our own headers begin with."""
-ESCAPED = OURS + ":"
-"""What an attribute's name begins with when it would begin with `OURS`."""
-TEXT = OURS + "text"
-"""Header of a message whose value is its data as text."""
-ORDERING_KEY = OURS + "orderingKey"
-"""Header with the ordering key of a message, as UTF-8."""
+OURS = "ams:"  # what the names of our own headers begin with
+ESCAPED = OURS + ":"  # what an attribute's name begins with when it would begin with `OURS`
+TEXT = OURS + "text"  # header of a message whose value is its data as text
+ORDERING_KEY = OURS + "orderingKey"  # header with the ordering key of a message, as UTF-8
 HOLE = OURS + "hole"
 """Header of what is no message: it fills an offset that was left out when the topic was loaded from another log."""
 
 Header = tuple[str, bytes | None]
 
-UNREADABLE = (UnicodeDecodeError, KafkaError, RuntimeError)
-"""Raised by a batch of others that cannot be read here."""
+UNREADABLE = (UnicodeDecodeError, KafkaError, RuntimeError)  # raised by a batch of others that cannot be read here
 
 _PLAIN: Any = b'"data":"%b"'
 _base64 = pybase64.b64encode

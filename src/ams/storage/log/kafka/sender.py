@@ -38,19 +38,13 @@ from ams.storage.log.kafka.partition import Partition
 logger = structlog.get_logger("ams.log")
 PART = "writing of the log"
 LANES = tuple(Lane(f"publish {number}") for number in range(4))
-FLYING_BYTES = 64 * 2**20
-"""Bytes on their way at once, to all brokers."""
-BATCH_OVERHEAD = 1024
-"""Bytes of a batch beside its records, and more."""
-_ALL = -1
-"""Acknowledged by all brokers in sync."""
-_PAUSE = 0.05
-"""Seconds before a batch is sent again."""
-_LOOK_EVERY = 0.25
-"""Seconds between looks at what waited too long."""
+FLYING_BYTES = 64 * 2**20  # bytes on their way at once, to all brokers
+BATCH_OVERHEAD = 1024  # bytes of a batch beside its records, and more
+_ALL = -1  # acknowledged by all brokers in sync
+_PAUSE = 0.05  # seconds before a batch is sent again
+_LOOK_EVERY = 0.25  # seconds between looks at what waited too long
 _TOO_FEW = (errors.NotEnoughReplicasError, errors.NotEnoughReplicasAfterAppendError)
-_TOO_FEW_SECONDS = 15.0
-"""How long too few brokers count as in sync while nothing is published."""
+_TOO_FEW_SECONDS = 15.0  # how long too few brokers count as in sync while nothing is published
 _LOST_SEQUENCE = (errors.OutOfOrderSequenceNumber, errors.UnknownProducerId, errors.InvalidProducerEpoch)
 Stored = Callable[[Partition, Appended, Sequence[Fragment], int], None]
 """Called for each batch that is stored: where, its fragments and data bytes."""

@@ -43,43 +43,31 @@ TIMES = "message.timestamp.type"
 GIVEN, BROKER = "CreateTime", "LogAppendTime"
 """Whose times a topic's are: those its messages are given, or those of the broker."""
 SEGMENT_BYTES = 256 * 2**20
-_INDEX_BYTES = 2**20
-"""Space for the indexes of such a segment; the brokers' 10 MiB are set aside for each topic."""
+_INDEX_BYTES = 2**20  # space for the indexes of such a segment; the brokers' 10 MiB are set aside for each topic
 _MIN_SEGMENT_MS = 600_000
 _OWN_AGE = "delete.retention.ms"
 """Means nothing where nothing is compacted: it remembers that a topic's age is its own, not the log's default."""
 _FIXED = {TIMES: BROKER, "cleanup.policy": "delete", "unclean.leader.election.enable": "false"}
 _NAMES = (*_FIXED, "min.insync.replicas", "max.message.bytes", "retention.ms", _OWN_AGE)
-_DESCRIBED_AT_ONCE = 100
-"""Topics in one question: reading the answer must not hold up the event loop."""
-_DEFAULT_OWN_AGE = 86_400_000
-"""The brokers' default of `delete.retention.ms`, for a topic it was not set for."""
-NEWS = 1.0
-"""Seconds a topic is looked for that no broker lists yet."""
+_DESCRIBED_AT_ONCE = 100  # topics in one question: reading the answer must not hold up the event loop
+_DEFAULT_OWN_AGE = 86_400_000  # the brokers' default of `delete.retention.ms`, for a topic it was not set for
+NEWS = 1.0  # seconds a topic is looked for that no broker lists yet
 _LEAST_PAUSE = 0.05
-_SHARE = 5
-"""Looking for what is missing takes no more than one part in so many of the time."""
-_REMEMBERED = 10_000
-"""Topics that were dropped, or looked for in vain, that are remembered."""
-_SLOW = 2.0
-"""Seconds a broker may take to learn of a new topic before it is not waited for."""
+_SHARE = 5  # looking for what is missing takes no more than one part in so many of the time
+_REMEMBERED = 10_000  # topics that were dropped, or looked for in vain, that are remembered
+_SLOW = 2.0  # seconds a broker may take to learn of a new topic before it is not waited for
 _BELIEVED = 1.0
 """Seconds that lists must lack a topic before it counts as gone: the list of a broker that just started is short."""
-_LOOKED_AT = 100
-"""Topics not looked at yet whose settings are asked for with those of one that is needed."""
-_SETTLED = 5.0
-"""Seconds after which every broker lists a topic that was made."""
+_LOOKED_AT = 100  # topics not looked at yet whose settings are asked for with those of one that is needed
+_SETTLED = 5.0  # seconds after which every broker lists a topic that was made
 
 
 class TopicSettings(NamedTuple):
     """What the brokers keep to for a topic."""
 
-    weakness: str | None
-    """What is less than promised, for people; None: nothing."""
-    own_age: Milliseconds | None
-    """Its own age limit; None: it goes by the log's default."""
-    age: Milliseconds
-    """The age limit the brokers go by."""
+    weakness: str | None  # what is less than promised, for people; None: nothing
+    own_age: Milliseconds | None  # its own age limit; None: it goes by the log's default
+    age: Milliseconds  # the age limit the brokers go by
 
 
 def age_configs(own: Milliseconds | None, default: Milliseconds) -> dict[str, str | None]:
@@ -182,8 +170,7 @@ class Topics:
         self._listed: dict[TopicId, Listed] = {}
         self._made: dict[TopicId, float] = {}
         self._dropped: LruCache[TopicId, bool] = LruCache(_REMEMBERED)
-        self._lacking: dict[TopicId, float] = {}
-        """Since when the lists lack topics that were in them before."""
+        self._lacking: dict[TopicId, float] = {}  # since when the lists lack topics that were in them before
         self._missed: LruCache[TopicId, bool] = LruCache(_REMEMBERED)
         self._creating: dict[TopicId, asyncio.Task[bool]] = {}
         self._listing: SharedRequest[None, None] = SharedRequest(lambda _: self._list())
@@ -193,8 +180,7 @@ class Topics:
         )
         self._needed: set[TopicId] = set()
         self._looking: SharedRequest[None, None] = SharedRequest(lambda _: self._look_at_needed())
-        self.cost = 0.0
-        """Seconds the last question for the list took."""
+        self.cost = 0.0  # seconds the last question for the list took
 
     def known(self, topic: TopicId) -> Partition | None:
         """Return where a topic is, if that is known already."""

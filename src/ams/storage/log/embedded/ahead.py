@@ -1,7 +1,7 @@
 """Writing ahead: zeros behind the records of a segment that is steadily written to, so that these meet written pages.
 
-Why that is faster: `ams.storage.log.embedded.segment`. A thread of its own does it, step by step; only a write that
-overtakes it waits, for the step under way. Where it fails, the file grows with its records.
+A thread of its own does it, step by step; only a write that overtakes it waits, for the step under way. Where it fails,
+the file grows with its records (`docs/decisions/0031-pages-written-before.md`).
 """
 
 import asyncio
@@ -20,7 +20,7 @@ logger = structlog.get_logger("ams.log")
 STEPS = 8  # writes of zeros that make up all that is written ahead
 _PART = 4  # it is at most this part of a full segment
 _SHARE = 64  # it is at most this part of the size to which a data folder is limited
-_ROOM = 8  # there is to be room for this many times as much beside what must stay free
+_MIN_FREE_FACTOR = 8  # write ahead only while free disk space exceeds this multiple of what is written ahead
 _STEADY_MS = 10_000  # a segment that grows by half a step in this time is steadily written to
 _MAX_WRITE_BYTES = 128 * 1024
 """Larger writes take so long by their bytes that zeros beside them cost more than they save."""
@@ -39,7 +39,7 @@ class Ahead:
         self._step = most // STEPS
         self._zeros = bytes(self._step)
         self._segment_bytes = options.segment_bytes
-        self._room = options.min_free_bytes + _ROOM * most
+        self._room = options.min_free_bytes + _MIN_FREE_FACTOR * most
         self._wanted: asyncio.Queue[Open] = asyncio.Queue(len(writers))
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ams-log-ahead")
         self._closed = False

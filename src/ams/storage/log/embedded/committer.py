@@ -1,13 +1,11 @@
 """The committer: one thread that makes appends durable, a group at a time.
 
-Appends wait while the group before them is written and synced; then as many as fit are taken, round robin over topics
-so that a busy topic cannot keep the others waiting. Each class's part of a group is one write and one sync; only an
-append that is much larger than a group is written in slices, with groups in between (`LargeAppend`).
-The event loop is notified of a group once. Little is done per message, and messages are written from where they are:
-the thread shares the interpreter with the event loop, and every time it lets go of it getting it back may take long.
+Appends wait while the group before them is written and synced; then as many as fit are taken, round robin over topics.
+Each class's part of a group is one write and one sync; a much larger append is written in slices, with groups in
+between. The event loop is notified of a group once. Little is done per message, and messages are written from where
+they are: the thread shares the interpreter with the event loop, and getting it back may take long.
 
-`Space` says when the disk is too full for appends, and keeps the reserve that lets others commit on a full one. What
-goes first when space runs short are spares.
+`Space` says when the disk is too full for appends, and keeps the reserve that lets others commit on a full one.
 """
 
 import asyncio
@@ -248,7 +246,8 @@ class Committer:
         while self._waiting:
             topic, works = self._waiting.popitem(last=False)
             work = works[0]
-            if self._must_wait(work):
+            is_large = isinstance(work, Append) and work.size > self._options.group_bytes
+            if is_large and (not self._large_is_due or self._large is not None):
                 passed.append((topic, works))
                 continue
             if group and (isinstance(work, Control) or size + work.size > self._options.group_bytes):
@@ -284,10 +283,6 @@ class Committer:
                 if not works:
                     del self._waiting[topic]
                 yield work
-
-    def _must_wait(self, work: Append | Control) -> bool:
-        is_large = isinstance(work, Append) and work.size > self._options.group_bytes
-        return is_large and (not self._large_is_due or self._large is not None)
 
     def _put_back(self, passed: list[tuple[TopicState, deque[Append | Control]]]) -> None:
         """Put what had to wait before all others; it has the next turn."""

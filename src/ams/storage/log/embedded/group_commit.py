@@ -1,15 +1,9 @@
 """A group commit: what is asked of the committer, how it is packed into records, and what was done.
 
-Small appends to a topic are put together up to a record's size, so that a pull reads few records; an append that is
-larger gets records of its own, the last of which says that it is the last. Messages that are loaded from another log
-keep their offsets and publish times.
-
-A large append is written in slices, between which the groups of others are committed: a group is synced as a whole, so
-an append of megabytes would keep everybody waiting. It is written behind the end of the open segment, a gap away, a
-slice at a time, each durable before the next. Meanwhile the groups of others go into the gap. What is left of it at the
-end is closed by a mark of just that length, and with this one small write the whole append is in the segment. Until
-then nothing of it is: a start cuts the segment where the gap begins, as no record behind it knows the gap to be
-durable.
+Small appends to a topic share a record, up to its size, so that a pull reads few records; a larger one gets records of
+its own, the last of which says that it is the last. Messages that are loaded from another log keep their offsets and
+publish times. A large append is written in slices behind a gap, into which the groups of others go meanwhile; the mark
+that closes the gap makes it part of the segment (`docs/decisions/0035-large-appends-behind-a-gap.md`).
 """
 
 import asyncio
@@ -54,7 +48,7 @@ class Append(msgspec.Struct, eq=False):
     size: int  # bytes of the fragments
     data_bytes: int
     done: asyncio.Future[Appended]
-    key: bytes = b""  # of idempotency; empty: none
+    key: bytes = b""  # idempotency key; empty: none
     hashed: bytes = b""
     content: bytes = b""  # `content_hash` of the messages when there is a key
     loaded: Loaded | None = None

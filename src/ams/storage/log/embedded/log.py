@@ -70,8 +70,7 @@ class EmbeddedLog:
         self._reader = Reader(catalog, self._damage, self._upkeep.look_up)
         self._writing_ahead: asyncio.Task[None] | None = None
         self._outbox: list[Append | Control] = []
-        self._failed = False
-        """Whether nothing can be stored or made visible any more, as something failed that must not."""
+        self._failed = False  # something vital failed: nothing can be stored or made visible any more
         self._closed = False
 
     @classmethod
@@ -143,10 +142,7 @@ class EmbeddedLog:
         """Let nothing be appended to a topic until the block ends (`Log.held`)."""
         self._check_open()
         state = self._state.topics.get(topic)
-        if state is None:
-            yield
-            return
-        async with state.hold():
+        async with state.hold() if state else contextlib.nullcontext():
             yield
 
     async def set_retention(self, topic: TopicId, retention: Milliseconds | None) -> None:
@@ -254,14 +250,12 @@ class EmbeddedLog:
         except OSError as error:
             raise LogUnavailable from error
 
-    @contextlib.asynccontextmanager
-    async def kept(self) -> AsyncIterator[Callable[[], Awaitable[Sequence[Part]]]]:
+    def kept(self) -> contextlib.AbstractAsyncContextManager[Callable[[], Awaitable[Sequence[Part]]]]:
         """Let nothing be cut until the block ends, for a copy of the files that is made meanwhile.
 
         Gives the call that lists the files that are the whole log at that moment, with all that was answered before.
         """
-        async with self._upkeep.kept() as parts:
-            yield parts
+        return self._upkeep.kept()
 
     def kept_for(self) -> Milliseconds | None:
         """Return for how long copies under way have kept anything from being cut; None while there is none."""
@@ -281,11 +275,7 @@ class EmbeddedLog:
         return await self._upkeep.capacity(stored)
 
     def keep_needed(self, needed: Needed, pressed: Pressed) -> None:
-        """Let nothing that is needed be cut for the size of the folder.
-
-        Segments go, the oldest first, of which nobody needs anything: while the folder is too large, and while
-        `pressed` names owners that are over their limits.
-        """
+        """Cut nothing for its size that is needed; make room early for owners that are `pressed`, over their limits."""
         self._upkeep.keep_needed(needed, pressed)
 
     @property
@@ -421,7 +411,7 @@ class EmbeddedLog:
 
     def _apply(self, outcomes: list[Outcome], done: "list[asyncio.Future[None]]") -> None:
         if self._failed:
-            self._not_visible(outcomes, done)
+            self._hide(outcomes, done)
             return
         try:
             for outcome in outcomes:
@@ -431,21 +421,18 @@ class EmbeddedLog:
                 if outcome.sequence:
                     self._ahead.look(outcome.code)
         except Exception as error:
-            self._supervisor.failed(MEMORY, error, lambda: self._memory_failed(outcomes, done))
+            self._supervisor.failed(MEMORY, error, lambda: self._hide(outcomes, done))
             return
         for each in done:
             if not each.done():
                 each.set_result(None)
 
-    def _memory_failed(self, outcomes: list[Outcome], done: "list[asyncio.Future[None]]") -> None:
-        """Make nothing visible any more: it would be after a gap, and consumers would pass over what is missing.
+    def _hide(self, outcomes: list[Outcome], done: "list[asyncio.Future[None]]") -> None:
+        """Fail: what was stored is on the disk, and the next start reads it from there.
 
-        It is on the disk; the next start reads it from there.
+        Made visible it would be after a gap, and consumers would pass over what is missing.
         """
         self._fail()
-        self._not_visible(outcomes, done)
-
-    def _not_visible(self, outcomes: list[Outcome], done: "list[asyncio.Future[None]]") -> None:
         for outcome in outcomes:
             stored = [append for share in outcome.shares for append in share.appends]
             self._state.give_up([*stored, *outcome.controls], is_known=False)

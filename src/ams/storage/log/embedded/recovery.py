@@ -1,11 +1,9 @@
 """Recovery: from the files of a folder to a log that is whole, at every start.
 
-Segments with an index are not read again. The newest table of topics is taken from the newest index; every segment
-without an index is read whole, and what it holds beyond the table is added. Ends that never became whole appends are
-cut, and pages behind them that wait to be written, as nothing of a write that failed may be met later; what a failed
-write or sync left behind is cut where the segment after it says so, and all that is kept is put on
-stable storage before anything is served: bytes that no record confirms as synced are written again, as their sync may
-have failed.
+The newest table of topics is taken from the newest index; every segment without an index is read whole, and what it
+holds beyond the table is added. Ends that never became whole appends are cut, and so is what a failed write or sync
+left behind where the next segment says so. All that is kept is put on stable storage before anything is served: bytes
+that no record confirms as synced are written again. The steps are in `docs/reference/log-format.md`.
 """
 
 import contextlib

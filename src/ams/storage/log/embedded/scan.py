@@ -1,10 +1,9 @@
-"""Reading a segment from its beginning to its end: for recovery, for rebuilding an index, and for verifying.
+"""Reading a segment from its beginning to its end: for recovery, for rebuilding an index, and for `ams check`.
 
 A torn end and damage in the middle look alike: bytes that do not match their checksum. They are distinguished by the
-`durable` length every record carries. A later record that confirms the bytes as synced makes it damage;
-without such a witness it belongs to a group whose sync never returned, and nothing from there on was acknowledged.
-Bytes that a file held before it became this segment look like a torn end too, and end the segment like one: no record
-among them has a checksum that begins with its number, so none is a record here, and none is a witness.
+`durable` length every record carries. A later record that confirms the bytes as synced makes it damage; without such a
+witness it belongs to a group whose sync never returned, and nothing from there on was acknowledged. Bytes of what the
+file was before look like a torn end, too: no checksum among them begins with the segment's number.
 """
 
 import os

@@ -2,12 +2,8 @@
 
 The format is in `docs/reference/log-format.md`. Topics that are kept about as long share segments (a retention class),
 so that no topic pins another's space. One segment of a class is open at a time, and one in which a write or sync failed
-is never written again.
-
-A disk stores bytes over pages that were written before with one step; a file that grows needs its new length and the
-place of its new pages stored too, with every sync. So the file of an open segment may be longer than its records: it is
-made of a spare, the file of a segment that retention took, or zeros were written ahead
-(`ams.storage.log.embedded.ahead`). What is behind the records is cut off when it is sealed.
+is never written again. The file of an open segment may be longer than its records: it is made of a spare, the file of a
+segment that retention took, or zeros were written ahead (`docs/decisions/0031-pages-written-before.md`).
 """
 
 import contextlib

@@ -1,8 +1,7 @@
 """Batches: what is sent to a topic at once, whole requests only.
 
-The broker stores a batch wholly or not at all, with consecutive offsets; so a request that is whole in one batch is
-stored as one by construction, independent of all else that is sent meanwhile. A batch carries the identity of its
-producer and a sequence number: sent again, unchanged, it is stored once.
+The broker stores a batch wholly or not at all, with consecutive offsets. A batch carries the identity of its producer
+and a sequence number: sent again, unchanged, it is stored once.
 """
 
 import asyncio

@@ -1,13 +1,11 @@
 """The way to Kafka: connections to brokers, which broker to ask about a topic, and again until one answers.
 
-`Links` stands on aiokafka's connections and its request objects, not on its client class: that class opens one
-connection at a time, so a broker that is stopped holds up the way to all the others, and it keeps the metadata of every
-topic it was asked about before. A broker answers the requests of a connection one after another, so what may wait long
-at a broker has a lane of its own: a connection of its own to each broker.
+`Links` stands on aiokafka's connections and request objects, not on its client class: that opens one connection at a
+time, so a broker that is stopped holds up the way to all others. A broker answers the requests of a connection one
+after another, so what may wait long at a broker has a lane of its own: a connection of its own to each broker.
 
-A topic of ours has one partition, so "the leader of a topic" is the leader of its partition 0. Leaders are looked up
-when they are asked for, many topics at once, and forgotten when one turns out to be wrong; nothing is refreshed by
-time, so thousands of topics cost nothing while they are not used.
+A topic of ours has one partition; its leader is looked up when it is asked for, many topics at once, and forgotten when
+it turns out to be wrong. Nothing is refreshed by time, so thousands of topics cost nothing while they are not used.
 """
 
 import asyncio

@@ -1,12 +1,10 @@
 """Questions to the leaders of topics: messages from an offset on, ends, starts and times, and fetch sessions.
 
-Nothing is subscribed to and nothing is kept at the broker, so any read can be at any place at no cost but its own.
-Only what all in-sync replicas have is seen (the high watermark). Offsets are ours, not the broker's.
+Nothing is subscribed to and nothing is kept at the broker, so any read can be at any place at no cost but its own. Only
+what all in-sync replicas have is seen (the high watermark). Offsets are ours, not the broker's.
 
-A fetch session is a long question about many topics of which only what changed goes over the wire (KIP-227). The broker
-remembers what was asked about; a request says what is new in it, has moved or is no longer asked about, and the answer
-holds topics that have something new. A broker that cannot take a session is asked about all each time, and one that
-has forgotten a session is sent all again.
+A fetch session (KIP-227) is a long question about many topics of which only what changed goes over the wire. A broker
+that cannot take a session is asked about all each time, and one that has forgotten a session is sent all again.
 """
 
 import asyncio

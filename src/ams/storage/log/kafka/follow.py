@@ -1,8 +1,7 @@
 """Following the topics that calls wait on, so that a wait ends a moment after a publish through any node.
 
-For each broker there is one long question about all the topics it leads that are waited on: it is answered when one of
-them has something new. A topic that is waited on while that question is out is asked about in a second, shorter one at
-once, and gets into the long one with its next turn. While no call waits nothing is asked.
+Each broker is asked one long question about all the topics it leads that are waited on. A topic that comes while that
+question is out is asked about in a second, shorter one at once, and gets into the long one with its next turn.
 """
 
 import asyncio

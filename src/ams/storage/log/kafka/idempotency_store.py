@@ -1,11 +1,8 @@
 """What Kafka cannot keep for the log: claims of idempotency keys, and the number of bytes published in all.
 
 The registry's database keeps it (`ams.storage.registry.idempotency`); the log uses only this protocol. A claim is
-stored before the append it is for, so that a crash between the append and its answer leaves a trace; it is settled
-afterwards.
-
-Bytes are counted here as they are stored, and added to the store about every second. A process that is killed loses
-what it has not added yet, about a second of it; messages are counted by their offsets and are always exact.
+stored before its append, so that a crash between the append and its answer leaves a trace, and is settled afterwards.
+Bytes are added to the store about every second; a process that is killed loses what it has not added yet.
 """
 
 import asyncio

@@ -2,19 +2,14 @@
 
 A key is claimed in the idempotency store before its append, durably, with the end of the topic at that moment; after
 the append the claim is settled: where the messages are. So any node can answer a repeated call. The first message
-carries the key as well. A claim that is not settled is one of
+carries the key as well. Of a claim that is not settled it is unknown for half a minute whether its append is under way:
+callers are answered to try again. After that what was sent is in the topic or nowhere, once all that the leader has is
+seen by everyone. The messages from the end at the claim on are searched for the key; when they are there the claim is
+settled, else one of the callers takes it over, were it with other messages.
 
-- an append that is under way, or whose node has just died: for half a minute it is not known which, and callers are
-  answered to try again;
-- one whose node died: what it sent is in the topic by now or nowhere, once all that the leader has is seen by everyone
-  (while too few brokers are in sync it is not, and it is not known). The messages from the end at the claim on are
-  searched for the key; when they are there the claim is settled, else it is taken over, by one of the callers. A
-  caller with other messages takes it over as well: a key without stored messages can be used again.
-
-What stays possible: an append is stored twice when its node stood still for half a minute after the claim, or was cut
-off with its request under way, another node took the claim over meanwhile, and the first request still reached a
-broker. Nodes give up what they have not sent after 10 seconds, so this takes a process or a broker that stops and goes
-on. And when the claims of a topic are older than keys are remembered, its keys are new again.
+An append can still be stored twice: when its node, or a broker, stood still for half a minute with the request under
+way, another node took the claim over meanwhile, and the first request went on then. And when the claims of a topic are
+older than keys are remembered, its keys are new again.
 """
 
 import asyncio

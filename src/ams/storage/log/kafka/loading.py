@@ -1,8 +1,7 @@
 """Loading: messages that have their offsets and publish times from another log, into a topic that is not used yet.
 
-The brokers take the times they are given while a topic's times are those of its messages (CreateTime), which is less
-than promised: until the load is done, or done again after it was broken off, the topic takes no other messages.
-Offsets that are left out are filled by records that readers skip.
+Until the load is done, or done again, a topic's times are those of its messages (CreateTime), which is less than
+promised, so it takes no other messages. Offsets that are left out are filled by records that readers skip.
 """
 
 import asyncio

@@ -1,13 +1,10 @@
 """Messages in memory, for reads that need nothing from a broker: the tails of topics, and what was fetched ahead.
 
-`TailCache` holds the newest messages of topics that are read at their tail. A topic is in it while calls read or
-wait at its tail. What is held has no gap: what follows on it, or reaches back before it, is added; what comes after a
-gap replaces it or is left to be fetched.
+`TailCache` holds the newest messages of topics while calls read or wait at their tails, without a gap: what follows or
+reaches back is added; what comes after a gap replaces it or is left to be fetched.
 
-`ReadAhead` holds what was fetched beyond what a read asked for. A consumer that catches up reads a topic in pulls of
-some hundred messages, one behind the other. A read that begins where one ended is taken for such, and fetches much more
-than it needs; the pulls after it, and those of others at the same place, find it here. All of it has one budget of
-bytes; what was not used for longest goes first.
+`ReadAhead` holds what was fetched beyond what a read asked for: a read that begins where one ended fetches much more
+than it needs, and the reads after it find it here. What was not used for longest goes first.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
 """Reading topics on Kafka: from memory at the tail, by fetches at any place, and ahead of those who read on and on.
 
-There are no consumers and no threads: a read is a few questions to the topic's leader, at most. Before it answers
-less than it may, the end of the topic is asked for, so that it holds what was published through any node before it
-began.
+A read is a few questions to the topic's leader, at most. Before it answers less than it may, the end of the topic is
+asked for, so that it holds what was published through any node before it began.
 """
 
 import asyncio

@@ -1,16 +1,13 @@
 """Messages as Kafka records, and back.
 
 A record's value is the message's decoded data, its headers are the attributes in their order, so that Spark and others
-read our topics as they are. What would not come back as it was goes as text: data that is not the one way to write its
-bytes in base64 (line breaks, odd last bits, or no base64 at all) is the value as it stands, and a header says so.
+read our topics as they are. Data that is not the one way to write its bytes in base64 (line breaks, odd last bits, or
+no base64 at all) is the value as it stands, and a header says so. Headers that begin with `ams:` are ours; an attribute
+whose name begins so gets another colon after that. The fragment of a message read is byte for byte the one published.
 
-Headers that begin with `ams:` are ours and no attributes; an attribute whose name begins so is written with another
-colon after that. The fragment of a message read is byte for byte the one published.
-
-Records of others are shown as they can be. A value is shown in base64, none as empty data; a key is not shown. Headers
-are attributes: none as an empty text, bytes that are no UTF-8 with replacement characters, of several with one name
-the last. Markers of transactions are no messages; a batch that cannot be read at all (a compression without its
-library here, header names that are no UTF-8) is skipped and logged.
+Records of others are shown as they can be: a value in base64, none as empty data; no key. Headers are attributes: none
+as an empty text, bytes that are no UTF-8 with replacement characters, of several with one name the last. Markers of
+transactions are no messages; a batch that cannot be read at all is skipped and logged.
 """
 
 from collections.abc import Iterator, Sequence

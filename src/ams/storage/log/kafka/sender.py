@@ -1,14 +1,9 @@
 """The sender: takes requests of all topics to their leaders, each stored once, whole, in the order of its topic.
 
-aiokafka's producer has one request on its way to each broker, for all topics together, and ends as a whole after a
-sequence error. This one lets every topic go its own way:
-
-- One batch of a topic is on its way at a time; what comes meanwhile is gathered into the next one.
-- Batches whose leader is the same share a request when they are ready together. A broker answers the requests of a
-  connection one after the other, so a few connections to each broker keep a slow one from holding up the rest.
-- A batch whose fate is not known is sent again as it is, with its sequence number, which stores it once. When no
-  caller waits for it any longer it is given up, and the next batch goes in a new epoch: once that is stored, the broker
-  refuses the given-up one, should it still be on its way.
+One batch of a topic is on its way at a time; what comes meanwhile is gathered into the next one. Batches with the same
+leader share a request when they are ready together. A batch whose fate is not known is sent again as it is, with its
+sequence number; given up, it is shut out by the next one's epoch
+(`docs/decisions/0009-requests-of-our-own-to-kafka.md`).
 """
 
 import asyncio

@@ -1,11 +1,8 @@
 """The directory of topics: where each one is on the brokers, as they list them, and what they keep to for it.
 
 Nothing is remembered elsewhere: a topic that another node made a moment ago is found by asking for the list again, one
-question for all who miss something, and not more often than the brokers and we can well bear.
-
-A topic may be changed by another program, or made by hand; a topic that keeps less than was promised takes no
-messages, since an answered publish would be worth less than it says. Settings are looked at when a topic is first met
-and now and then after that, many topics in one question.
+question for all who miss something. A topic that keeps less than was promised, as another program changed or made it,
+takes no messages. Settings are looked at when a topic is first met and now and then after that.
 """
 
 import asyncio

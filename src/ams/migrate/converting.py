@@ -124,8 +124,7 @@ def user_names(users: Sequence[Document]) -> Mapping[str, str]:
 
 class _Conversion:
     def __init__(self, documents: Documents, bounds: Callable[[str], Bounds]) -> None:
-        self._documents = documents
-        self._bounds = bounds
+        self._documents, self._bounds = documents, bounds
         self._done = Converted()
         self._users: dict[str, str] = {}  # names of users that go over, by their old uuids; of two of a name both
         self._kept: list[tuple[str, Document]] = []  # users that go over, by their new names

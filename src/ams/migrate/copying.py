@@ -99,8 +99,7 @@ class Copying:
     def __init__(self, target: Installation, folder: str, source: Kafka, progress: Progress) -> None:
         self._target, self._registry, self._log = target, target.registry, target.log
         self._notes = Notes.read(folder)
-        self._source = source
-        self._progress = progress
+        self._source, self._progress = source, progress
         self._there: frozenset[TopicId] = frozenset()
         self._is_filled = False  # whether an earlier cut stored what exists
         self._done = self._expected = 0

@@ -165,8 +165,7 @@ class Held:
 
     def __init__(self, service: Service, steps: Steps, tell: Tell) -> None:
         self._service: Service = service
-        self._steps = steps
-        self._tell = tell
+        self._steps, self._tell = steps, tell
         where = steps.proxy.where() if steps.proxy else service
         if where not in (service, "held"):
             raise Unusable(f"clients are led to the {where} service already")

@@ -58,8 +58,7 @@ class Space(FreeSpace):
 
     def __init__(self, files: Disk, folder: str, clock: Clock, options: LogOptions, spares: Spares) -> None:
         super().__init__(files, folder, options.min_free_bytes)
-        self._spares = spares
-        self._clock = clock
+        self._spares, self._clock = spares, clock
         self._reserve_bytes = options.reserve_bytes
         self._reserve = os.path.join(folder, "reserve")
         self._empty = min(_EMPTY, options.min_free_bytes // 2)
@@ -145,12 +144,8 @@ class Committer:
     ) -> None:
         """Take over; `commit` is the last number given before."""
         self.refusal: str | None = None  # why appends fail now; None while they do not
-        self._writers = writers
-        self._space = space
-        self._clock = clock
-        self._options = options
-        self._commit = commit
-        self._report = report
+        self._writers, self._space, self._clock = writers, space, clock
+        self._options, self._commit, self._report = options, commit, report
         self._inbox: queue.SimpleQueue[Sequence[Work]] = queue.SimpleQueue()
         self._waiting: OrderedDict[TopicState, deque[Append | Control]] = OrderedDict()
         self._large_is_due = False  # whether the last group let an append larger than a group wait

@@ -363,8 +363,7 @@ class LargeAppend:
     def __init__(self, append: Append, writer: Writer, commit: int, now: Milliseconds, options: LogOptions) -> None:
         segment = writer.open
         assert segment is not None
-        self.append = append
-        self.writer = writer
+        self.append, self.writer = append, writer
         self._segment: Open = segment
         self.now = now
         self.later: deque[Append | Control] = deque()

@@ -155,8 +155,7 @@ class Directory:
         """Check and hold it; raises `Damaged` when it is not what was written."""
         if len(data) != head.directory_bytes or zlib.crc32(data) != head.directory_checksum:
             raise Damaged("directory checksum")
-        self.head = head
-        self._data = data
+        self.head, self._data = head, data
         fences = head.rows * _ROW.size
         size = head.blocks * 8
         self._firsts = from_bytes("Q", data[fences : fences + size])

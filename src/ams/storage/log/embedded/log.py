@@ -48,9 +48,7 @@ class EmbeddedLog:
     ) -> None:
         self.recovered: Recovery = restored.report
         self._loop = asyncio.get_running_loop()
-        self._clock = clock
-        self._options = options
-        self._supervisor = supervisor
+        self._clock, self._options, self._supervisor = clock, options, supervisor
         self._spares = Spares(files, options)
         self._space = Space(files, folder, clock, options, self._spares)
         catalog = SegmentCatalog(Pages(files, _INDEX_MEMORY))

@@ -117,9 +117,7 @@ class Reader:
     """Reads messages of one log; `look_up` answers questions to `SegmentCatalog`, loading what they need."""
 
     def __init__(self, catalog: SegmentCatalog, damage: DamageTracker, look_up: LookUp) -> None:
-        self._catalog = catalog
-        self._damage = damage
-        self._look_up = look_up
+        self._catalog, self._damage, self._look_up = catalog, damage, look_up
         self._recent = RecentRecords()
         self._turns = asyncio.Semaphore(THREADS)
         """Of large reads: what many of them have found would wait in memory, however few threads there are."""

@@ -281,10 +281,8 @@ class Writer:
     ) -> None:
         self.kind = kind
         self.open: Open | None = None
-        self._folder = folder
-        self._files = files
-        self._sequences = sequences
-        self._spares = spares
+        self._folder, self._files = folder, files
+        self._sequences, self._spares = sequences, spares
         self._segment_bytes = min(options.segment_bytes, _MAX_SEGMENT_BYTES)
         self._segment_keys = options.segment_keys
         self._cut: Cut | None = None  # the failed segment whose successor does not name it yet

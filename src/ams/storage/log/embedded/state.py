@@ -176,10 +176,8 @@ class Keys:
     """The keys of all topics; made by `EmbeddedLog`."""
 
     def __init__(self, state: LogState, look_up: LookUp, clock: Clock, options: LogOptions) -> None:
-        self._state = state
-        self._look_up = look_up
-        self._clock = clock
-        self._options = options
+        self._state, self._look_up = state, look_up
+        self._clock, self._options = clock, options
 
     async def answered(self, topic: TopicState, messages: Sequence[Message], key: str) -> Appended | None:
         """Return what was answered to a key, None when it is new (`Log.answered`); waits for appends under way."""

@@ -72,8 +72,7 @@ class Sealer:
 
     def __init__(self, files: Disk, table: Callable[[], tuple[int, list[Row]]]) -> None:
         """`table` is `LogState.table_rows`."""
-        self._files = files
-        self._table = table
+        self._files, self._table = files, table
         self._reach: dict[int, tuple[int, dict[TopicId, TopicExtent]]] = {}
         """By class: how far each topic came up to the segment of this sequence."""
 
@@ -135,12 +134,8 @@ class Upkeep:
     ) -> None:
         self._state = state
         self._data_folder = options.data_folder or state.folder
-        self._spares = spares
-        self._committer = committer
-        self._files = files
-        self._clock = clock
-        self._options = options
-        self._damage = damage
+        self._spares, self._committer, self._files = spares, committer, files
+        self._clock, self._options, self._damage = clock, options, damage
         self._sealer = Sealer(files, state.table_rows)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ams-log-upkeep")
         self._closed = False

@@ -92,8 +92,7 @@ class _AlterRequest(Request[_AlterStruct]):
     API_KEY = 44
 
     def __init__(self, name: str, changes: Mapping[str, str | None]) -> None:
-        self._name = name
-        self._changes = changes
+        self._name, self._changes = name, changes
 
     def build(self, request_struct_class: type[_AlterStruct]) -> _AlterStruct:
         changes = [(name, _DELETE if value is None else _SET, value or "") for name, value in self._changes.items()]

@@ -57,11 +57,8 @@ class Request:
         times: Sequence[Milliseconds] | None = None,
     ) -> None:
         """`until` is the loop time after which its caller does not wait any longer; `times` are only for loading."""
-        self.records = records
-        self.times = times
-        self.fragments = fragments
-        self.data_bytes = data_bytes
-        self.until = until
+        self.records, self.times, self.fragments = records, times, fragments
+        self.data_bytes, self.until = data_bytes, until
         self.size = upper_size(records)
         self.done: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
 

@@ -93,10 +93,8 @@ class Follower:
     """All waits of this process."""
 
     def __init__(self, connection: Connection, fetcher: Fetcher, cache: TailCache, supervisor: Supervisor) -> None:
-        self._connection = connection
-        self._fetcher = fetcher
-        self._cache = cache
-        self._supervisor = supervisor
+        self._connection, self._fetcher = connection, fetcher
+        self._cache, self._supervisor = cache, supervisor
         self._followed: dict[TopicId, _FollowedTopic] = {}
         self._brokers: dict[NodeId, _FollowedBroker] = {}
         self._tasks: set[asyncio.Task[None]] = set()

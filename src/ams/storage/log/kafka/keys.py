@@ -58,11 +58,8 @@ class Keys:
         reader: Reader,
         append: Callable[[Partition, Sequence[Message], float, bytes], Awaitable[Appended]],
     ) -> None:
-        self._store = store
-        self._connection = connection
-        self._options = options
-        self._topics = topics
-        self._reader = reader
+        self._store, self._connection, self._options = store, connection, options
+        self._topics, self._reader = topics, reader
         self._append_once = append
         self._under_way: dict[bytes, asyncio.Task[Appended]] = {}
 

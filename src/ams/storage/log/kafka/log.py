@@ -79,8 +79,7 @@ class KafkaLog:
         supervisor: Supervisor | None = None,
     ) -> None:
         supervisor = supervisor or Supervisor()
-        self._connection = connection
-        self._options = options
+        self._connection, self._options = connection, options
         self._reader = Reader(connection, options, supervisor)
         self._sizes = PublishedBytes(store)
         self._topics = Topics(connection, options, self._gone)
@@ -384,12 +383,8 @@ class _Upkeep:
         sizes: PublishedBytes,
         supervisor: Supervisor,
     ) -> None:
-        self._connection = connection
-        self._keys = keys
-        self._topics = topics
-        self._sender = sender
-        self._sizes = sizes
-        self._supervisor = supervisor
+        self._connection, self._keys, self._topics = connection, keys, topics
+        self._sender, self._sizes, self._supervisor = sender, sizes, supervisor
         self._was_away = False
         self._number = 0
         self._rounds = Rounds("upkeep of the log", _ROUND_SECONDS, self._round, partial(logger.warning, "log.upkeep"))

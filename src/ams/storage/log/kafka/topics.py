@@ -109,8 +109,7 @@ class Standards:
     """What each topic keeps to, as far as it was looked at."""
 
     def __init__(self, connection: Connection, options: KafkaOptions) -> None:
-        self._connection = connection
-        self._options = options
+        self._connection, self._options = connection, options
         self._kept: dict[TopicId, TopicSettings] = {}
 
     def known(self, topic: TopicId) -> TopicSettings | None:
@@ -160,9 +159,7 @@ class Topics:
 
     def __init__(self, connection: Connection, options: KafkaOptions, gone: Callable[[Partition], None]) -> None:
         """`gone` is called for each topic that is no longer there."""
-        self._connection = connection
-        self._options = options
-        self._gone = gone
+        self._connection, self._options, self._gone = connection, options, gone
         self.standards = Standards(connection, options)
         self._listed: dict[TopicId, Listed] = {}
         self._made: dict[TopicId, float] = {}

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import json
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -26,7 +26,7 @@ from ams.migrate.converting import NAMESPACE, Bounds, MovedTopic
 from ams.migrate.documents import Oddity
 from ams.migrate.sources import Kafka
 from ams.migrate.writing import Plan, stand_in, unreadable, unreadable_end
-from ams.storage.export_format import Line, Topic
+from ams.storage.export_format import Topic
 from ams.storage.files import Disk, write_whole
 from ams.storage.log.base import Origin
 from ams.storage.registry.export import Loaded, Name
@@ -138,8 +138,11 @@ class Copying:
         copied = await self._copied(plan, at_end=True)
         if self._is_filled:
             await self._registry.clear()
-        bytes_ = {name: loaded.bytes for name, loaded in copied.topics.items()}
-        lines = _with_bytes(plan.found.lines(), bytes_)
+        lines = list(plan.found.lines())
+        for line in lines:  # the counters of topics are what their logs say
+            loaded = copied.topics.get((line.project, line.name)) if isinstance(line, Topic) else None
+            if isinstance(line, Topic) and line.tally is not None and loaded is not None:
+                line.tally.bytes = loaded.bytes
         await fill(self._target, lines, copied.topics, handed=plan.found.handed)
         return copied
 
@@ -291,14 +294,6 @@ def _identities(topic: MovedTopic) -> list[TopicId]:
     """Return what the log of a topic is known by: at first, and after each time that the topic was made again."""
     own = topic.line.id or ""
     return [topic_id(own), *(topic_id(str(uuid.uuid5(NAMESPACE, f"{own} {number}"))) for number in range(1, TIMES))]
-
-
-def _with_bytes(lines: Iterable[Line], bytes_: Mapping[Name, int]) -> Iterator[Line]:
-    """Let the counters of topics be what their logs say."""
-    for line in lines:
-        if isinstance(line, Topic) and line.tally is not None:
-            line.tally.bytes = bytes_.get((line.project, line.name), line.tally.bytes)
-        yield line
 
 
 async def _ahead(batches: AsyncIterator[T]) -> AsyncIterator[T]:

@@ -80,18 +80,17 @@ class Proxy:
         return left
 
     def _ask(self, command: str) -> str:
+        host, separator, port = self._address.rpartition(":")
         try:
-            with self._connected() as connection:
+            if separator and port.isdigit() and "/" not in self._address:
+                connection = socket.create_connection((host, int(port)), SECONDS)
+            else:
+                connection = socket.socket(socket.AF_UNIX)
+            with connection:
                 connection.settimeout(SECONDS)
+                if connection.family == socket.AF_UNIX:
+                    connection.connect(self._address)
                 connection.sendall(f"{command}\n".encode())
                 return b"".join(iter(lambda: connection.recv(65536), b"")).decode(errors="replace").strip()
         except OSError as error:
             raise Unusable(f"haproxy cannot be asked at {self._address}: {error}") from None
-
-    def _connected(self) -> socket.socket:
-        host, separator, port = self._address.rpartition(":")
-        if separator and port.isdigit() and "/" not in self._address:
-            return socket.create_connection((host, int(port)), SECONDS)
-        connection = socket.socket(socket.AF_UNIX)
-        connection.connect(self._address)
-        return connection

@@ -176,7 +176,6 @@ async def compare_served(found: Converted, client: Client, ca: str | None) -> li
 
 
 def _each(items: Iterable[T], ask: Callable[[T], A]) -> list[A]:
-    """Do something for many, a few at a time; raise the first error, and begin no more then."""
     executor = ThreadPoolExecutor(REQUESTS)
     try:
         return list(executor.map(ask, items))
@@ -195,7 +194,12 @@ def _users(found: Converted, client: Client, ca: str | None) -> Iterator[Differe
         def compare(user: User) -> Difference | None:
             what = f"token of user {user.name}"
             try:
-                profile = anybody.call(_with_token(wire.get_profile(), user.token))
+                call = wire.get_profile()
+                if fits_header(user.token):
+                    call = replace(call, headers={**call.headers, "x-api-key": user.token})
+                else:  # it was given in the query by those who had it
+                    call = replace(call, query={**call.query, "key": user.token})
+                profile = anybody.call(call)
             except Refused as error:
                 return Difference(what, user.name, error.message)
             if (profile.name, user.id or profile.uuid) != (user.name, profile.uuid):
@@ -205,13 +209,6 @@ def _users(found: Converted, client: Client, ca: str | None) -> Iterator[Differe
             return None if old == new else Difference(f"roles of user {user.name}", _roles(*old), _roles(*new))
 
         yield from filter(None, _each([each for each in found.users if each.token], compare))
-
-
-def _with_token(call: wire.Call[T], token: str) -> wire.Call[T]:
-    """Return a call of somebody else. What no header can hold was given in the query by those who had it."""
-    if fits_header(token):
-        return replace(call, headers={**call.headers, "x-api-key": token})
-    return replace(call, query={**call.query, "key": token})
 
 
 def _roles(service: Iterable[str], projects: Mapping[str, Iterable[str]]) -> str:

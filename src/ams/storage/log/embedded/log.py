@@ -120,7 +120,11 @@ class EmbeddedLog:
         state = self._topic(topic)
         async for batch in batches:
             state.age_due = Milliseconds(0)
-            await asyncio.gather(*map(self._stored, list(loads(state, batch, count_from, self._loop.create_future))))
+            appends = list(loads(state, batch, count_from, self._loop.create_future))
+            state.under_way += len(appends)
+            for append in appends:
+                self._submit(append)
+            await asyncio.gather(*(append.done for append in appends))
 
     async def loaded(self) -> None:
         """Seal what was loaded, and index it (`Log.loaded`): a start reads what is not sealed record by record."""
@@ -378,11 +382,6 @@ class EmbeddedLog:
     async def _released(self, topic: TopicState) -> None:
         await topic.released()
         self._topic(topic.id)
-
-    async def _stored(self, append: Append) -> Appended:
-        append.topic.under_way += 1
-        self._submit(append)
-        return await append.done
 
     def _control(self, kind: Kind, state: TopicState, retention: Milliseconds | None = None) -> "asyncio.Future[None]":
         done: asyncio.Future[None] = self._loop.create_future()

@@ -124,28 +124,24 @@ class Reader:
 
     async def read(self, topic: TopicState, start: Offset, max_messages: int, max_bytes: int) -> Runs:
         """Return messages from `start` on, as `Log.read` promises; `start` is not below the oldest kept."""
-        batch = _Batch(start, max_messages, max_bytes)
+        batch, end = _Batch(start, max_messages, max_bytes), topic.end
         try:
-            await self._fill(batch, topic)
+            while batch.offset < end and not batch.full:
+                place = await self._look_up(lambda: self._catalog.find(topic, batch.offset))
+                if place is None:
+                    break
+                place = self._take_recent(place, batch)
+                if place is None:
+                    continue
+                stop, spans = _plan(place, batch)
+                for span in spans:
+                    if not batch.full:
+                        await self._take(span, topic, batch)
+                batch.offset = max(batch.offset, stop)
         finally:
             if batch.has_turn:
                 self._turns.release()
         return Runs(batch.runs)
-
-    async def _fill(self, batch: "_Batch", topic: TopicState) -> None:
-        end = topic.end
-        while batch.offset < end and not batch.full:
-            place = await self._look_up(lambda: self._catalog.find(topic, batch.offset))
-            if place is None:
-                break
-            place = self._take_recent(place, batch)
-            if place is None:
-                continue
-            stop, spans = _plan(place, batch)
-            for span in spans:
-                if not batch.full:
-                    await self._take(span, topic, batch)
-            batch.offset = max(batch.offset, stop)
 
     def _take_recent(self, place: IndexPosition, batch: "_Batch") -> IndexPosition | None:
         """Take the records at a place that are in memory; return that of the next one, if it is wanted and follows."""

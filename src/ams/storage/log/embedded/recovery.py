@@ -87,7 +87,10 @@ class _Recovering:
         self._known = 0  # the last commit whose creates, drops and retentions are in the table
 
     def run(self) -> Restored:
-        self._make_folders()
+        for kind in CLASSES:
+            self._files.make_folder(os.path.join(self._folder, kind.name))
+        self._files.sync_folder(self._folder)
+        self._files.sync_folder(os.path.dirname(os.path.abspath(self._folder)))
         by_class = [self._segments(kind) for kind in CLASSES]
         self._take_table()
         for segments in by_class:
@@ -105,12 +108,6 @@ class _Recovering:
             len(log.segments), len(log.topics), self._bytes, tuple(self._trimmed), tuple(self._damage)
         )
         return log
-
-    def _make_folders(self) -> None:
-        for kind in CLASSES:
-            self._files.make_folder(os.path.join(self._folder, kind.name))
-        self._files.sync_folder(self._folder)
-        self._files.sync_folder(os.path.dirname(os.path.abspath(self._folder)))
 
     def _segments(self, kind: RetentionClass) -> list[Segment]:
         place = os.path.join(self._folder, kind.name)
@@ -153,24 +150,21 @@ class _Recovering:
         newest_first = sorted(self._heads.items(), key=lambda each: (each[1].commit, each[1].sequence), reverse=True)
         for path, head in newest_first:
             self._log.commit = max(self._log.commit, head.commit)
-            if self._log.table is None:
-                self._restore(path, head)
+            if self._log.table is not None:
+                continue
+            try:
+                directory = read_directory(self._files, path, head)
+            except Damaged as damage:
+                self._damaged(path, 0, damage.message)
+                continue
+            self._log.table, self._known = path, head.commit
+            for row in directory.rows():
+                retention = Milliseconds(row.retention) if row.retention else None
+                topic = self._log.topics[row.topic] = self._new_topic(row.topic, retention)
+                topic.tail, topic.oldest = Tail(row.end, row.time, row.published, row.commit), row.oldest
         for path in self._heads:
             if path != self._log.table and not self._files.exists(os.path.splitext(path)[0] + ".log"):
                 self._files.unlink(path)
-
-    def _restore(self, path: str, head: IndexHead) -> None:
-        try:
-            directory = read_directory(self._files, path, head)
-        except Damaged as damage:
-            self._damaged(path, 0, damage.message)
-            return
-        self._log.table = path
-        self._known = head.commit
-        for row in directory.rows():
-            retention = Milliseconds(row.retention) if row.retention else None
-            topic = self._log.topics[row.topic] = self._new_topic(row.topic, retention)
-            topic.tail, topic.oldest = Tail(row.end, row.time, row.published, row.commit), row.oldest
 
     def _new_topic(self, topic: TopicId, retention: Milliseconds | None) -> TopicState:
         return TopicState(topic, retention, class_of(retention or self._options.retention))
@@ -178,7 +172,10 @@ class _Recovering:
     def _scan_class(self, segments: list[Segment]) -> None:
         """Read the segments without an index; drop the empty ones from the list."""
         self._drop_unborn(segments)
-        cuts = self._cuts(segments)
+        # What is good of failed segments without an index, as their successors say.
+        first = next((number for number, segment in enumerate(segments) if segment.head is None), len(segments))
+        heads = [self._read_head(segment) for segment in segments[first:]]
+        cuts = {head.cut.sequence: head.cut for head in heads if head is not None and head.cut is not None}
         for segment in list(segments):
             head = segment.head
             if head is not None and (segment.index_path == self._log.table or head.commit <= self._known):
@@ -196,11 +193,6 @@ class _Recovering:
             if self._read_head(segment) is None and segment.sequence not in self._indexed:
                 self._files.unlink(segment.path)
                 segments.remove(segment)
-
-    def _cuts(self, segments: list[Segment]) -> dict[int, Cut]:
-        first = next((number for number, segment in enumerate(segments) if segment.head is None), len(segments))
-        heads = [self._read_head(segment) for segment in segments[first:]]
-        return {head.cut.sequence: head.cut for head in heads if head is not None and head.cut is not None}
 
     def _read_head(self, segment: Segment) -> SegmentHead | None:
         return decode_head(self._head_bytes(segment))
@@ -268,7 +260,11 @@ class _Recovering:
         return whole
 
     def _replay(self) -> None:
-        dropped = self._replay_controls()
+        controls = [control for found in self._scanned.values() for control in found.controls]
+        later = sorted((each for each in controls if each.commit > self._known), key=lambda each: each.commit)
+        for control in later:
+            self._obey(control)
+        dropped = {each.topic for each in later if each.kind == Kind.DROP}
         for sequence in sorted(self._scanned):
             for topic, tail in self._scanned[sequence].tails.items():
                 state = self._log.topics.get(topic)
@@ -284,16 +280,6 @@ class _Recovering:
                     )
         for state in self._log.topics.values():
             state.end = state.tail.end
-
-    def _replay_controls(self) -> set[TopicId]:
-        dropped: set[TopicId] = set()
-        controls = [control for found in self._scanned.values() for control in found.controls]
-        for control in sorted(controls, key=lambda each: each.commit):
-            if control.commit > self._known:
-                self._obey(control)
-                if control.kind == Kind.DROP:
-                    dropped.add(control.topic)
-        return dropped
 
     def _obey(self, control: ControlRecord) -> None:
         topics = self._log.topics

@@ -21,7 +21,7 @@ from ams.storage.log.embedded.index_file import Row
 from ams.storage.log.embedded.options import LogOptions
 from ams.storage.log.embedded.record import Kind
 from ams.storage.log.embedded.segment import CLASSES, HEAD_BYTES, index_path, sequence_of
-from ams.storage.log.embedded.segment_index import KeyedResult, SegmentEntries
+from ams.storage.log.embedded.segment_index import SegmentEntries
 from ams.storage.log.embedded.topic import TopicState
 
 
@@ -230,21 +230,15 @@ class Keys:
             await asyncio.wait((decided,))
 
     async def _answer(self, topic: TopicState, hashed: bytes, messages: Sequence[Message]) -> Appended | None:
-        answered = await self._remembered(topic, hashed)
-        if answered is None:
-            return None
-        if not is_content(answered.content, messages):
-            raise KeyReused
-        return answered.appended
-
-    async def _remembered(self, topic: TopicState, hashed: bytes) -> KeyedResult | None:
-        """Return what is known of a key; None when it is new to its window."""
+        """Return what was answered to a key; None when it is new to its window."""
         window = self._options.idempotency_window or topic.retention or self._options.retention
         since, catalog = Milliseconds(self._clock.wall() - window), self._state.catalog
         for segment in catalog.may_hold(hashed, since):
             answered = await self._look_up(partial(catalog.answered_in, segment, topic.id, hashed))
             if answered is not None and answered.appended.time >= since:
-                return answered
+                if not is_content(answered.content, messages):
+                    raise KeyReused
+                return answered.appended
         return None
 
 

@@ -97,22 +97,14 @@ class Sealer:
             return reach
         own: list[dict[TopicId, TopicExtent]] = []
         for each in reversed(earlier):
-            written = self._written(each)
-            if written is not None:
-                own.append(written)
-                break
+            if each.head is not None:
+                with contextlib.suppress(Damaged):  # then it is worked out
+                    rows = read_directory(self._files, each.index_path, each.head).rows()
+                    own.append({row.topic: TopicExtent(row.reach, row.reach_time) for row in rows})
+                    break
             content = each.entries or scan(self._files, each.path, each.sequence, each.length, closed=True).content
             own.append(_own_reach(content))
         return {topic: reach for part in reversed(own) for topic, reach in part.items()}
-
-    def _written(self, segment: Segment) -> dict[TopicId, TopicExtent] | None:
-        if segment.head is None:
-            return None
-        try:
-            directory = read_directory(self._files, segment.index_path, segment.head)
-        except Damaged:
-            return None
-        return {row.topic: TopicExtent(row.reach, row.reach_time) for row in directory.rows()}
 
 
 def _own_reach(entries: SegmentEntries) -> dict[TopicId, TopicExtent]:
@@ -258,25 +250,22 @@ class Upkeep:
         await done
 
     async def _index_sealed(self) -> None:
-        unsealed = self._state.unsealed
+        state, unsealed = self._state, self._state.unsealed
         while unsealed:
             segment = unsealed[0]
-            if segment.length > HEAD_BYTES:
-                await self._index(segment)
-            unsealed.pop(0)
             if segment.length <= HEAD_BYTES:
+                unsealed.pop(0)
                 await self._remove(segment)
-
-    async def _index(self, segment: Segment) -> None:
-        state = self._state
-        earlier = [each for each in state.catalog.by_class[segment.kind.code] if each.sequence < segment.sequence]
-        head, keys = await self._on_thread(lambda: self._sealer.seal(segment, earlier))
-        state.catalog.forget_index(segment)
-        segment.head, segment.filter, segment.entries = head, keys, None
-        if state.table is not None and all(each.index_path != state.table for each in state.catalog):
-            self._old_tables.append(state.table)
-        state.table = segment.index_path
-        logger.info("log.sealed", file=segment.path, bytes=segment.length)
+                continue
+            earlier = [each for each in state.catalog.by_class[segment.kind.code] if each.sequence < segment.sequence]
+            head, keys = await self._on_thread(partial(self._sealer.seal, segment, earlier))
+            state.catalog.forget_index(segment)
+            segment.head, segment.filter, segment.entries = head, keys, None
+            if state.table is not None and all(each.index_path != state.table for each in state.catalog):
+                self._old_tables.append(state.table)
+            state.table = segment.index_path
+            logger.info("log.sealed", file=segment.path, bytes=segment.length)
+            unsealed.pop(0)
 
     async def _drop_old_table(self) -> None:
         """Remove index files that were kept, without their segments, only for their table."""

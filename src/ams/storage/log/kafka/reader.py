@@ -55,11 +55,21 @@ class Reader:
         At most `max_messages`, and at most `max_bytes` of fragments, but at least one message unless at the end.
         Raises `LogUnavailable` and `TopicGone`.
         """
-        pending = PendingRead(max_messages, max_bytes)
+        pending, topic, until = PendingRead(max_messages, max_bytes), partition.topic, self._connection.deadline()
+        start = max(start, partition.first)
         try:
-            await self._fill(pending, partition, max(start, partition.first))
+            position = self._from_memory(pending, topic, start)
+            end = await self._ends(partition) if not pending.full and self._cache.ends_at(topic, position) else None
+            while not pending.full and (end is None or position < end):
+                position, seen = await self._more(pending, partition, position, until)
+                if not pending.full and end is None and position >= seen:
+                    end = await self._ends(partition)
         except KafkaError as error:
             raise LogUnavailable from error
+        if end == position:
+            self._cache.begin(topic, position, position, [])
+        if pending.runs:
+            self._ahead.ended(topic, start, pending.runs[-1].end)
         return Runs(pending.runs)
 
     async def end(self, partition: Partition) -> Offset:
@@ -134,21 +144,6 @@ class Reader:
         await self._follower.close()
         await self._ends.close()
         await self._sequels.close()
-
-    async def _fill(self, pending: PendingRead, partition: Partition, start: Offset) -> None:
-        until = self._connection.deadline()
-        position = self._from_memory(pending, partition.topic, start)
-        end = (
-            await self._ends(partition) if not pending.full and self._cache.ends_at(partition.topic, position) else None
-        )
-        while not pending.full and (end is None or position < end):
-            position, seen = await self._more(pending, partition, position, until)
-            if not pending.full and end is None and position >= seen:
-                end = await self._ends(partition)
-        if end == position:
-            self._cache.begin(partition.topic, position, position, [])
-        if pending.runs:
-            self._ahead.ended(partition.topic, start, pending.runs[-1].end)
 
     def _from_memory(self, pending: PendingRead, topic: TopicId, position: Offset) -> Offset:
         """Fill a read with what is in memory from `position` on; return where to go on."""

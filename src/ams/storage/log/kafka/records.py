@@ -53,7 +53,9 @@ LAST_TIME = 253_402_300_799_999  # milliseconds: the end of the year 9999, beyon
 
 def encode(sent: Sent) -> tuple[bytes, list[Header]]:
     """Return the value and the headers of a message."""
-    headers: list[Header] = [_header(*each) for each in sent.attributes.items()] if sent.attributes else []
+    headers: list[Header] = []
+    for name, value in sent.attributes.items() if sent.attributes else ():
+        headers.append((ESCAPED + name[len(OURS) :] if name.startswith(OURS) else name, value.encode()))
     if sent.ordering_key:
         headers.append((ORDERING_KEY, sent.ordering_key.encode()))
     text = sent.data
@@ -61,25 +63,23 @@ def encode(sent: Sent) -> tuple[bytes, list[Header]]:
         raw: bytes = _decode(text, None, True)
     except ValueError:
         return text.encode("utf-8", "surrogatepass"), [*headers, (TEXT, b"")]
-    if text[-1:] == "=" and not _has_even_end(text):
+    # Only base64 that ends in `=` may have odd last bits; what is before them has one way to be written.
+    if text[-1:] == "=" and not (text[-3] in _EVEN_OF_ONE if text[-2] == "=" else text[-2] in _EVEN_OF_TWO):
         return text.encode(), [*headers, (TEXT, b"")]
     return raw, headers
-
-
-def _has_even_end(text: str) -> bool:
-    """Whether base64 that ends in `=` has no odd last bits; what is before them has one way to be written."""
-    return text[-3] in _EVEN_OF_ONE if text[-2] == "=" else text[-2] in _EVEN_OF_TWO
-
-
-def _header(name: str, value: str) -> Header:
-    return (ESCAPED + name[len(OURS) :] if name.startswith(OURS) else name), value.encode()
 
 
 def fragment_of(value: bytes | None, headers: Sequence[Header]) -> Fragment:
     """Return the fragment of a record with this value and these headers."""
     if not headers:
         return Fragment(_PLAIN % _base64(value or b""))
-    attributes = {name: text for name, text in map(_attribute, headers) if name is not None}
+    attributes: dict[str, str] = {}
+    for name, value_ in headers:
+        if name.startswith(ESCAPED):
+            name = OURS + name[len(ESCAPED) :]
+        elif name.startswith(OURS):
+            continue
+        attributes[name] = (value_ or b"").decode("utf-8", "replace")
     ours = {name: text for name, text in headers if name in (TEXT, ORDERING_KEY)}
     key = (ours.get(ORDERING_KEY) or b"").decode("utf-8", "replace")
     if TEXT in ours:
@@ -89,14 +89,6 @@ def fragment_of(value: bytes | None, headers: Sequence[Header]) -> Fragment:
             text = (value or b"").decode("utf-8", "replace")
         return message(text, attributes, key).fragment
     return message(_base64(value or b"").decode(), attributes, key, plain=True).fragment
-
-
-def _attribute(header: Header) -> tuple[str | None, str]:
-    name, value = header
-    text = (value or b"").decode("utf-8", "replace")
-    if not name.startswith(OURS):
-        return name, text
-    return (OURS + name[len(ESCAPED) :] if name.startswith(ESCAPED) else None), text
 
 
 def batches(data: bytes) -> Iterator[Any]:

@@ -275,7 +275,10 @@ class Sender:
         elif batch.is_awaited and self._may_pass(queue, batch, answer.error):
             pause = _PAUSE
         else:
-            self._give_up(queue, batch, answer.error)
+            logger.warning("publish.given_up", name=queue.partition.name, messages=batch.count, why=repr(answer.error))
+            for each in batch.requests:
+                each.fail(LogUnavailable())
+            queue.give_up()
         self._go_on(queue, pause)
 
     def _is_stored(self, queue: TopicQueue, batch: Batch, answer: "_ProduceResult") -> None:
@@ -300,12 +303,6 @@ class Sender:
         if error.invalid_metadata:
             self._connection.moved(queue.partition)
         return True
-
-    def _give_up(self, queue: TopicQueue, batch: Batch, error: KafkaError | None) -> None:
-        logger.warning("publish.given_up", name=queue.partition.name, messages=batch.count, why=repr(error))
-        for each in batch.requests:
-            each.fail(LogUnavailable())
-        queue.give_up()
 
     def _look_later(self) -> None:
         if self._looking is None:

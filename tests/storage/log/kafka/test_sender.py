@@ -347,7 +347,7 @@ async def test_a_defect_of_one_topic_is_survived(
     log: LossyLog, monkeypatch: pytest.MonkeyPatch, topic: TopicId
 ) -> None:
     with monkeypatch.context() as planted:
-        planted.setattr(log._sender, "_new_identity", breaks)
+        planted.setattr(log._sender, "identify", breaks)
         with pytest.raises(LogUnavailable):
             await log.append(topic, texts("a"))
 

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from ams.core.clock import ManualClock
 from ams.storage.log.embedded import check
+from ams.storage.log.embedded.catalog import Tail, TopicState
 from ams.storage.log.embedded.committer import Committer, Space
 from ams.storage.log.embedded.group_commit import Append, Chore, Control, Outcome
 from ams.storage.log.embedded.options import LogOptions
 from ams.storage.log.embedded.record import Kind, decode_header
 from ams.storage.log.embedded.recovery import recover
 from ams.storage.log.embedded.segment import CLASSES, HEAD_BYTES, Spares, Writer, seed_of
-from ams.storage.log.embedded.topic import Tail, TopicState
 from tests.storage.log.engines import HOUR, Embedded, all_fragments, fragments, new_topic, numbered, texts
 from tests.support.unreliable_disk import UnreliableDisk
 

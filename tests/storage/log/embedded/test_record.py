@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ams.core.errors import Damaged, Unusable
 from ams.core.messages import Stored, message
+from ams.storage.log.embedded.catalog import Tail, TopicState
 from ams.storage.log.embedded.group_commit import Append, Packed, loads, pack
 from ams.storage.log.embedded.record import (
     HEADER_BYTES,
@@ -44,7 +45,6 @@ from ams.storage.log.embedded.segment import (
     head_is_whole,
     seed_of,
 )
-from ams.storage.log.embedded.topic import Tail, TopicState
 
 HEADS = st.builds(
     SegmentHead,

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ams.storage.log.embedded.catalog import TopicState
 from ams.storage.log.embedded.group_commit import Append, pack
 from ams.storage.log.embedded.record import HEADER_BYTES, MAGIC, Header, Kind, encode
 from ams.storage.log.embedded.scan import Scanned, scan
 from ams.storage.log.embedded.segment import CLASSES, HEAD_BYTES, Open, SegmentHead, encode_head, seed_of
-from ams.storage.log.embedded.topic import TopicState
 from tests.support.unreliable_disk import SECTOR, UnreliableDisk
 
 PATH = "/segment"

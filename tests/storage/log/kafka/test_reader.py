@@ -5,7 +5,7 @@ import pytest
 
 from ams.core.messages import message, parse
 from ams.storage.log.base import Appended, Bounds
-from ams.storage.log.kafka import follow
+from ams.storage.log.kafka import reader
 from tests.storage.log.kafka import stored
 from tests.support.waiting import wait_until_async
 
@@ -148,7 +148,7 @@ async def test_a_wait_ends_with_the_message_it_is_for_published_through_another_
 
 async def test_a_new_wait_is_followed_while_another_topic_is_waited_on(monkeypatch):
     """The question about the other topic is out for longer than the new waits last: they cannot be waiting for it."""
-    monkeypatch.setitem(follow.WAIT_MS, follow.LONG, int(FOR_EVER * 1000))
+    monkeypatch.setitem(reader.WAIT_MS, reader.LONG, int(FOR_EVER * 1000))
     quiet, busy = await stored.make(), await stored.make()
     async with stored.opened(request_timeout=2 * FOR_EVER) as (_, node), stored.producer() as made:
         waiting = asyncio.create_task(node.wait(quiet, 0, FOR_EVER))

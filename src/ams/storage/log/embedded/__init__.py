@@ -2,7 +2,7 @@
 
 log              the log itself, one for all topics
 options          what can be set
-state, topic     what an open log holds: its topics, where their messages are, and idempotency keys
+state            what an open log holds: its topics, where their messages are, and idempotency keys
 committer        the thread that makes appends durable, a group at a time
 group_commit     one group: what is asked of the committer, how it is packed, and what was done
 record           one topic's messages of one group, as bytes
@@ -10,7 +10,7 @@ segment          the file of records: its header, its name, and writing to its e
 ahead            pages of the open segment, written before its records come
 segment_index    the index of a segment in memory
 index_file       the index file of a sealed segment, as bytes
-catalog          the segments of the log, and the way from an offset or a time to records
+catalog          topics and segments of an open log, and the way from an offset or a time to records
 reader           reading messages, each checked; those read again and again are kept in memory
 pages            reading files without keeping the event loop waiting
 scan             reading a segment from beginning to end; verifying all of them, changing nothing

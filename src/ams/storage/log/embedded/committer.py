@@ -26,6 +26,7 @@ from ams.core.errors import LogUnavailable
 from ams.core.names import Offset, TopicId
 from ams.storage.files import Disk, opened
 from ams.storage.free_space import FreeSpace
+from ams.storage.log.embedded.catalog import TopicState
 from ams.storage.log.embedded.group_commit import (
     Append,
     Appends,
@@ -43,7 +44,6 @@ from ams.storage.log.embedded.group_commit import (
 from ams.storage.log.embedded.options import LogOptions
 from ams.storage.log.embedded.record import HEADER_BYTES, Header, Kind, control_body, encode
 from ams.storage.log.embedded.segment import Open, RetentionClass, Spares, Writer, class_of, seed_of
-from ams.storage.log.embedded.topic import TopicState
 
 logger = structlog.get_logger("ams.log")
 

@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
-from typing import NamedTuple
 
 import msgspec
 
@@ -21,6 +20,7 @@ from ams.core.messages import Fragment, Stored, has_ordering_keys, sent_bytes
 from ams.core.names import Offset, TopicId
 from ams.core.runs import Columns
 from ams.storage.log.base import NEVER, Appended, check_load
+from ams.storage.log.embedded.catalog import Tail, TopicState
 from ams.storage.log.embedded.options import LogOptions
 from ams.storage.log.embedded.record import (
     HEAD,
@@ -37,7 +37,6 @@ from ams.storage.log.embedded.record import (
     encode_note,
 )
 from ams.storage.log.embedded.segment import Open, Writer, seed_of
-from ams.storage.log.embedded.topic import Tail, TopicState
 
 
 class Append(msgspec.Struct, eq=False):
@@ -97,15 +96,6 @@ class WrittenRecord(msgspec.Struct, frozen=True):
     length: int
 
 
-class LoadedRecords(NamedTuple):
-    """Records that were loaded, and where they are."""
-
-    topic: TopicState
-    loaded: Loaded
-    positions: Sequence[int]
-    lengths: Sequence[int]
-
-
 class Share(msgspec.Struct, frozen=True):
     """One topic's part of a group."""
 
@@ -124,7 +114,8 @@ class Outcome:
     sequence: int = 0  # the segment the records are in
     length: int = 0  # bytes of that segment after them
     records: list[WrittenRecord] = field(default_factory=list)
-    loaded: list[LoadedRecords] = field(default_factory=list)
+    loaded: list[tuple[TopicState, Loaded, Sequence[int], Sequence[int]]] = field(default_factory=list)
+    """Records that were loaded, with their positions and lengths."""
     shares: list[Share] = field(default_factory=list)
     controls: list[Control] = field(default_factory=list)
     time: Milliseconds = Milliseconds(0)  # when the controls were written
@@ -139,7 +130,7 @@ class Packed:
     def __init__(self, segment: Open, commit: int, begin: int) -> None:
         self.parts: list[bytes] = []
         self.records: list[WrittenRecord] = []
-        self.loaded: list[LoadedRecords] = []
+        self.loaded: list[tuple[TopicState, Loaded, Sequence[int], Sequence[int]]] = []
         self.shares: list[Share] = []
         self.keys = 0  # appends with an idempotency key
         self.end = begin  # the length of the segment with them
@@ -173,7 +164,7 @@ class Packed:
         )  # fmt: skip
         self.parts.append(data)
         *positions, self.end = accumulate(lengths, initial=self.end)
-        self.loaded.append(LoadedRecords(topic, loaded, positions, lengths))
+        self.loaded.append((topic, loaded, positions, lengths))
         first, time, count = (column[-1] for column in loaded)
         append.answer = Appended(Offset(loaded.firsts[0]), len(append.fragments), Milliseconds(time))
         return Tail(Offset(first + count), Milliseconds(time), published + sum(counted), self._stamp.commit)
@@ -300,6 +291,15 @@ def loads(
     check_load(messages, topic.end, topic.tail.time)
     starts: list[int] = []  # where records begin
     begin, size, filled, end, last = 0, 0, 0, -1, -1
+
+    def append_of(run: Columns) -> Append:
+        firsts, times = ([column[start] for start in starts] for column in (run.offsets, run.times))
+        counts = [after - start for start, after in pairwise((*starts, len(run)))]
+        return Append(
+            topic, run.fragments, size, 0, new_answer(), loaded=Loaded(firsts, times, counts), count_from=count_from,
+            has_ordering_keys=has_ordering_keys(run.fragments),
+        )  # fmt: skip
+
     for number, (offset, time, fragment) in enumerate(
         zip(messages.offsets, messages.times, messages.fragments, strict=True)
     ):
@@ -308,30 +308,14 @@ def loads(
             filled += length
         else:
             if size >= LOAD_BYTES:
-                yield _load(topic, messages[begin:number], starts, size, count_from, new_answer())
+                yield append_of(messages[begin:number])
                 begin, starts, size = number, [], 0
             starts.append(number - begin)
             filled = length
         size += length
         end, last = offset + 1, time
     if starts:
-        yield _load(topic, messages[begin:], starts, size, count_from, new_answer())
-
-
-def _load(
-    topic: TopicState,
-    messages: Columns,
-    starts: Sequence[int],
-    size: int,
-    count_from: Offset,
-    answer: "asyncio.Future[Appended]",
-) -> Append:
-    firsts, times = ([column[start] for start in starts] for column in (messages.offsets, messages.times))
-    counts = [after - start for start, after in pairwise((*starts, len(messages)))]
-    return Append(
-        topic, messages.fragments, size, 0, answer, loaded=Loaded(firsts, times, counts), count_from=count_from,
-        has_ordering_keys=has_ordering_keys(messages.fragments),
-    )  # fmt: skip
+        yield append_of(messages[begin:])
 
 
 def is_sliced(append: Append, options: LogOptions) -> bool:

@@ -16,7 +16,7 @@ from ams.storage.files import Disk
 from ams.storage.free_space import FreeSpace
 from ams.storage.log.base import NEVER, NEW, Appended, Bounds, Origin, Totals, check_key
 from ams.storage.log.embedded.ahead import Ahead
-from ams.storage.log.embedded.catalog import SegmentCatalog
+from ams.storage.log.embedded.catalog import SegmentCatalog, TopicState
 from ams.storage.log.embedded.committer import Committer, Space
 from ams.storage.log.embedded.group_commit import Append, Control, Outcome, loads
 from ams.storage.log.embedded.options import MIB, LogOptions
@@ -26,7 +26,6 @@ from ams.storage.log.embedded.record import Kind
 from ams.storage.log.embedded.recovery import Recovery, Restored, recover
 from ams.storage.log.embedded.segment import Spares, class_of, writers
 from ams.storage.log.embedded.state import Keys, LogState, Part
-from ams.storage.log.embedded.topic import TopicState
 from ams.storage.log.embedded.upkeep import Needed, Pressed, Upkeep
 
 logger = structlog.get_logger("ams.log")

@@ -16,11 +16,10 @@ from ams.core.cache import LruCache
 from ams.core.errors import Damaged, LogUnavailable
 from ams.core.names import Offset, TopicId
 from ams.core.runs import Run, Runs
-from ams.storage.log.embedded.catalog import IndexPosition, LookUp, Segment, SegmentCatalog
+from ams.storage.log.embedded.catalog import IndexPosition, LookUp, Segment, SegmentCatalog, TopicState
 from ams.storage.log.embedded.pages import THREADS
 from ams.storage.log.embedded.record import HEADER_BYTES, run_of
 from ams.storage.log.embedded.scan import Damage, check_record
-from ams.storage.log.embedded.topic import TopicState
 
 logger = structlog.get_logger("ams.log")
 

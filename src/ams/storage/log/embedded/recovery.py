@@ -15,7 +15,7 @@ from ams.core.clock import Milliseconds
 from ams.core.errors import Damaged, Unusable
 from ams.core.names import TopicId
 from ams.storage.files import NEW, Disk, opened
-from ams.storage.log.embedded.catalog import Segment
+from ams.storage.log.embedded.catalog import Segment, Tail, TopicState
 from ams.storage.log.embedded.index_file import IndexHead, read_at, read_directory, read_filter, read_head
 from ams.storage.log.embedded.options import LogOptions
 from ams.storage.log.embedded.record import Kind
@@ -34,7 +34,6 @@ from ams.storage.log.embedded.segment import (
     log_path,
     sequence_of,
 )
-from ams.storage.log.embedded.topic import Tail, TopicState
 
 _COPY_BYTES = 4 * 1024 * 1024
 

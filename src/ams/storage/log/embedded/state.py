@@ -15,14 +15,13 @@ from ams.core.errors import KeyReused, LogUnavailable, OutcomeUnknown
 from ams.core.messages import Message
 from ams.core.names import TopicId
 from ams.storage.log.base import Appended, content_hash, is_content, key_hash
-from ams.storage.log.embedded.catalog import LookUp, Segment, SegmentCatalog
+from ams.storage.log.embedded.catalog import LookUp, Segment, SegmentCatalog, TopicState
 from ams.storage.log.embedded.group_commit import Append, Control, Outcome
 from ams.storage.log.embedded.index_file import Row
 from ams.storage.log.embedded.options import LogOptions
 from ams.storage.log.embedded.record import Kind
 from ams.storage.log.embedded.segment import CLASSES, HEAD_BYTES, index_path, sequence_of
 from ams.storage.log.embedded.segment_index import SegmentEntries
-from ams.storage.log.embedded.topic import TopicState
 
 
 class Part(NamedTuple):

@@ -21,7 +21,7 @@ from ams.core.names import Offset, TopicId
 from ams.core.rounds import Rounds
 from ams.storage.files import Disk, write_whole
 from ams.storage.log.base import Owner
-from ams.storage.log.embedded.catalog import IndexDamaged, Segment
+from ams.storage.log.embedded.catalog import IndexDamaged, Segment, TopicState
 from ams.storage.log.embedded.committer import Committer
 from ams.storage.log.embedded.group_commit import Chore, Control
 from ams.storage.log.embedded.index_file import (
@@ -41,7 +41,6 @@ from ams.storage.log.embedded.scan import Damage, scan
 from ams.storage.log.embedded.segment import HEAD_BYTES, SEAL_PART, Spares
 from ams.storage.log.embedded.segment_index import NO_KEYS, KeyFilter, SegmentEntries
 from ams.storage.log.embedded.state import LogState, Part
-from ams.storage.log.embedded.topic import TopicState
 
 Needed = Callable[[], Awaitable[Mapping[TopicId, Offset]]]
 """Returns the first offset of each topic that somebody still needs; of others nobody needs anything."""

@@ -13,7 +13,6 @@ keys                 appends with an idempotency key, each stored once
 idempotency_store    the protocol of what Kafka cannot keep: claims of keys, and the number of bytes
 loading              messages with offsets and times from another log, into a topic that is not used yet
 fetch                questions to leaders: messages, ends, starts and times
-follow               following the topics that calls wait on
 message_cache        messages in memory: the tails of topics, and what was fetched ahead
-reader               reading topics, from memory and by fetches
+reader               reading topics, from memory and by fetches; following those that calls wait on
 """

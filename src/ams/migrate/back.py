@@ -41,8 +41,6 @@ class Returned(NamedTuple):
 
 
 class _Since(NamedTuple):
-    """A topic with messages since the cut: from `start` up to `end`."""
-
     topic: MovedTopic
     start: int
     end: int
@@ -86,7 +84,6 @@ class _Returning:
         self._done = self._expected = 0
 
     async def look(self) -> Sequence[_Since]:
-        """Return the topics that have messages to give back; raise `Unusable` when it is too late for one of them."""
         found = await each_of(self._found.topics, self._since)
         return [each for each in found if each is not None]
 
@@ -166,12 +163,16 @@ class _Returning:
             read = await self._ask(wire.read_topic(line.project, line.name, start=start, stop=stop, most=AT_ONCE))
             if [each.offset for each in read] != list(range(start, stop)):
                 raise Unusable(f"messages of {since.topic.what} from {start} to {stop} cannot be read here")
-            for part in _parts(read):
-                yield part
+            part: list[wire.ReadMessage] = []
+            for each in read:
+                if part and sum(len(one.data) for one in part) + len(each.data) > MOST_BYTES:
+                    yield part
+                    part = []
+                part.append(each)
+            yield part
             start = stop
 
     async def _move(self, subscription: Subscription) -> bool:
-        """Let a subscription there stand where it stands here; return whether it stood elsewhere."""
         project, name = subscription.project, subscription.name
         try:
             here = await self._ask(wire.get_offsets(project, name))
@@ -220,16 +221,3 @@ def _place(name: str) -> str:
 
 def _kept(attributes: dict[str, str]) -> dict[str, str]:
     return {_REFUSED.sub(" ", name): _REFUSED.sub(" ", value) for name, value in attributes.items()}
-
-
-def _parts(messages: Sequence[wire.ReadMessage]) -> Iterator[list[wire.ReadMessage]]:
-    part: list[wire.ReadMessage] = []
-    size = 0
-    for each in messages:
-        if part and size + len(each.data) > MOST_BYTES:
-            yield part
-            part, size = [], 0
-        part.append(each)
-        size += len(each.data)
-    if part:
-        yield part

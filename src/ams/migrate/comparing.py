@@ -173,7 +173,6 @@ def _no_project(old: Any, new: Any) -> bool:
 
 
 def _bad_name(old: Any, new: Any) -> bool:
-    """Whether something is left out whose name nobody could ask for."""
     return new is MISSING and bool(_short(old)) and not is_name(_short(old))
 
 
@@ -203,7 +202,6 @@ def _in_mattermost(leaf: "_Leaf") -> bool:
 
 
 def _in_reduced(leaf: "_Leaf") -> bool:
-    """Whether it is in a user that the new service shows the reduced view of, and the old one the full view."""
     return any(
         "token" in old and "token" not in new
         for old, new in leaf.above
@@ -223,7 +221,6 @@ def _beside_bad_name(leaf: "_Leaf") -> bool:
 
 
 def _of_two_of_a_token(leaf: "_Leaf") -> bool:
-    """Whether it is a user whose token another one has, too."""
     token = leaf.old.get("token") if isinstance(leaf.old, Mapping) else ""
     tokens = [each.get("token") for each in leaf.above[-1][0] if isinstance(each, Mapping)]
     return bool(token) and tokens.count(token) > 1
@@ -441,7 +438,6 @@ def _by_identity(items: Sequence[Any]) -> dict[tuple[Any, ...], list[Any]]:
 
 
 def _nearest(where: str, old: Sequence[Any], new: Sequence[Any], above: Above) -> Sequence[_Leaf]:
-    """Compare items of one identity; of several the two that differ least."""
     found: list[list[_Leaf]] = []
     for one, other in itertools.product(old[:SEVERAL], new[:SEVERAL]):
         item = one if other is MISSING else other
@@ -451,7 +447,6 @@ def _nearest(where: str, old: Sequence[Any], new: Sequence[Any], above: Above) -
 
 
 def _identity(item: Any, place: int) -> tuple[Any, ...]:
-    """Return what tells an item of a list from the others."""
     if isinstance(item, str | int | float):
         return (type(item).__name__, item)
     if not isinstance(item, Mapping):
@@ -494,7 +489,6 @@ def _secret(value: Any, word: str) -> str:
 
 
 def _text(value: Any, secrets: Collection[str]) -> str:
-    """Return a value as it is shown: what holds others is not, for there may be secrets in it."""
     if isinstance(value, Mapping):
         name = value.get("name", value.get("project", value.get("metric")))
         return _masked(f"an object, {name}" if isinstance(name, str) else "an object", secrets)

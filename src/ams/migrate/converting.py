@@ -119,14 +119,16 @@ def converted(documents: Documents, bounds: Callable[[str], Bounds]) -> Converte
 
 def user_names(users: Sequence[Document]) -> Mapping[str, str]:
     """Return the names that users have now, by their old uuids; users that are left out have that of who answered."""
-    return _Conversion(Documents(users=users), lambda _: NO_MESSAGES).user_names()
+    conversion = _Conversion(Documents(users=users), lambda _: NO_MESSAGES)
+    conversion.convert_users()
+    return conversion.users
 
 
 class _Conversion:
     def __init__(self, documents: Documents, bounds: Callable[[str], Bounds]) -> None:
         self._documents, self._bounds = documents, bounds
         self._done = Converted()
-        self._users: dict[str, str] = {}  # names of users that go over, by their old uuids; of two of a name both
+        self.users: dict[str, str] = {}  # names of users that go over, by their old uuids; of two of a name both
         self._kept: list[tuple[str, Document]] = []  # users that go over, by their new names
         self._ids: set[tuple[str, str]] = set()
         self._projects: dict[str, str] = {}
@@ -134,7 +136,7 @@ class _Conversion:
         self._topics: dict[tuple[str, str], MovedTopic] = {}  # by the uuid of the project and the old name
 
     def run(self) -> Converted:
-        self._convert_users()
+        self.convert_users()
         self._convert_projects()
         self._convert_memberships()
         self._convert_schemas()
@@ -142,10 +144,6 @@ class _Conversion:
         self._convert_subscriptions()
         self._convert_registrations()
         return self._done
-
-    def user_names(self) -> Mapping[str, str]:
-        self._convert_users()
-        return self._users
 
     def _odd(self, kind: str, what: str, done: str) -> None:
         self._done.oddities.append(Oddity(kind, what, done))
@@ -178,9 +176,9 @@ class _Conversion:
 
     def _user(self, identity: str) -> str | None:
         """Return the name of the user with an old uuid; None for one that is gone, and where none is named."""
-        return self._users.get(identity) if identity else None
+        return self.users.get(identity) if identity else None
 
-    def _convert_users(self) -> None:
+    def convert_users(self) -> None:
         documents = self._documents.users
         others = {_text(each, "name") for each in documents}
         made: dict[str, User] = {}
@@ -189,7 +187,7 @@ class _Conversion:
             name = self._name("user", _text(each, "name"), lambda name: name in others or name in made)
             token, identity = _text(each, "token"), _text(each, "uuid")
             if name in made:
-                self._users.setdefault(identity, name)
+                self.users.setdefault(identity, name)
                 self._odd("second user", name, "is left out with its token: the oldest of a name answered")
                 continue
             if not token:
@@ -198,7 +196,7 @@ class _Conversion:
                 self._odd("second token", f"user {name}", "is left out: the oldest user of a token answered")
                 continue
             tokens.add(token)
-            self._users.setdefault(identity, name)
+            self.users.setdefault(identity, name)
             self._kept.append((name, each))
             made[name] = User(
                 name=name,
@@ -355,7 +353,7 @@ class _Conversion:
         """Return the names on an access list, each once."""
         names: dict[str, None] = {}
         for identity in (each for one in several for each in _texts(one, "acl")):
-            name = self._users.get(identity)
+            name = self.users.get(identity)
             if name is None:
                 self._odd("access list", what, "names a user that is gone, who is left out")
             elif name in names:
@@ -518,6 +516,7 @@ def milliseconds(moment: datetime) -> int:
 
 
 def _made(each: Document) -> int | None:
+    """Return when a document was made: the first 4 bytes of its id are the second."""
     digits = str(each.get("_id", ""))
     return int(digits[:8], 16) * 1000 if re.fullmatch("[0-9a-f]{24}", digits) else None
 

@@ -230,7 +230,6 @@ class Copying:
         raise Unusable(f"{topic.what} was made again {TIMES} times while it was copied: begin with a new data folder")
 
     async def _go_on(self, place: TopicId, topic: MovedTopic, oddities: list[Oddity], at_end: bool) -> int:
-        """Copy from where the log ends. Raises `MadeAgain` when what is there is not what the topic has."""
         bounds = await self._log.bounds(place)
         if bounds.end and topic.bounds.end == 0:
             raise Unusable(f"{topic.what} was copied, and Kafka has nothing of it now: is --kafka right?")

@@ -105,7 +105,7 @@ async def cut(move: Move, service: NewService, steps: Steps, progress: Progress,
             found = plan(documents, old.messages, await copying.bounds())
             copied = await copying.finish(found)
             _check(await compare_stored(found.found, target, old.messages))
-        held.note_new_starts()
+        held.is_new_started = True  # from here on, or will be
         await _start(service.client, steps, tell)
         tell("trying every token")
         _check(await compare_served(found.found, service.client, service.ca))
@@ -172,7 +172,7 @@ class Held:
         # A run that was killed may have left clients held, and the old service stopped.
         self._is_held = where == "held"
         self._is_stopped = self._is_held and service == "old"
-        self._is_new_started = self._is_over = False
+        self.is_new_started = self._is_over = False
 
     async def begin(self, *, all_answered: bool) -> None:
         """Hold its clients, and let it answer what it has; `all_answered` says that it has to."""
@@ -199,10 +199,6 @@ class Held:
         elif self._steps.ask:
             await self._steps.ask(f"stop the {self._service} service on all nodes")
 
-    def note_new_starts(self) -> None:
-        """Say that the new service runs from here on, or will."""
-        self._is_new_started = True
-
     async def lead(self, service: Service, patience: float = 0.0) -> None:
         """Lead clients to the other service, and never back; haproxy has to see it serve within `patience` seconds."""
         proxy = self._steps.proxy
@@ -220,11 +216,11 @@ class Held:
         """
         if self._is_over:
             return
-        if self._is_new_started and self._steps.stop_new:
+        if self.is_new_started and self._steps.stop_new:
             self._tell("stopping the new service")
             with self._told():
                 await run("--stop-new", self._steps.stop_new)
-        elif self._is_new_started:
+        elif self.is_new_started:
             self._tell("stop the new service, if it runs, before you try again")
         runs = False
         with self._told():

@@ -227,26 +227,25 @@ class Kafka:
     @contextlib.asynccontextmanager
     async def _reader(self) -> AsyncIterator[AIOKafkaConsumer]:
         """Give a consumer that nobody else reads with: several topics may be read at a time."""
-        consumer = self._idle.pop() if self._idle else await self._connected()
+        if self._idle:
+            consumer = self._idle.pop()
+        else:
+            consumer = AIOKafkaConsumer(
+                bootstrap_servers=self._servers,
+                enable_auto_commit=False,
+                auto_offset_reset="none",
+                max_partition_fetch_bytes=FETCH_BYTES,
+                fetch_max_wait_ms=FETCH_WAIT_MS,
+            )
+            self._consumers.append(consumer)
+            try:
+                await consumer.start()
+            except KafkaError as error:
+                raise Unavailable(f"Kafka cannot be read: {error}") from None
         try:
             yield consumer
         finally:
             self._idle.append(consumer)
-
-    async def _connected(self) -> AIOKafkaConsumer:
-        consumer = AIOKafkaConsumer(
-            bootstrap_servers=self._servers,
-            enable_auto_commit=False,
-            auto_offset_reset="none",
-            max_partition_fetch_bytes=FETCH_BYTES,
-            fetch_max_wait_ms=FETCH_WAIT_MS,
-        )
-        self._consumers.append(consumer)
-        try:
-            await consumer.start()
-        except KafkaError as error:
-            raise Unavailable(f"Kafka cannot be read: {error}") from None
-        return consumer
 
 
 def read_part(servers: str, topic: str, start: int, end: int) -> Part:

@@ -1,7 +1,8 @@
 """Where messages are: topics and segments of an open log, and the way from an offset or a time to records.
 
-Used on the event loop alone, but for what the committer sets of a topic. A segment's index is either in memory (`entries`) or in its index file (`head`). What
-must be loaded first is asked for by raising `NotLoaded`; damage of an index file is raised as `IndexDamaged`.
+Used on the event loop alone, but for what the committer sets of a topic. A segment's index is either in memory
+(`entries`) or in its index file (`head`). What must be loaded first is asked for by raising `NotLoaded`; damage of an
+index file is raised as `IndexDamaged`.
 """
 
 import asyncio

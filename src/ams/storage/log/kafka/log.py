@@ -87,7 +87,9 @@ class KafkaLog:
         self._keys = Keys(store, connection, options, self._topics, self._reader, self._append)
         self._loader = Loader(connection, options, self._reader, self._sender)
         self._held_topics = _HeldTopics()
-        self._upkeep = _Upkeep(connection, self._keys, self._topics, self._sender, self._sizes, supervisor)
+        self._supervisor = supervisor
+        self._rounds = Rounds("upkeep of the log", _ROUND_SECONDS, self._round, partial(logger.warning, "log.upkeep"))
+        self._round_number, self._was_away = 0, False
         self._clock = SystemClock()
         self._closed = False
 
@@ -106,7 +108,8 @@ class KafkaLog:
         log = cls(await Connection.open(options, client_id), options, store, supervisor)
         with contextlib.suppress(LogUnavailable):  # it is tried again until it is there
             await log._sender.identify()
-        await log._upkeep.start()
+        log._was_away = not log._connection.reachable  # the start, which waits for it, says so then
+        await log._rounds.start(log._supervisor)
         return log
 
     async def create(
@@ -292,7 +295,8 @@ class KafkaLog:
         self._closed = True
         await self._keys.close()
         await self._sender.close()
-        await self._upkeep.close()
+        await self._rounds.close()
+        await self._sizes.flush()
         await self._topics.close()
         await self._reader.close()
         await self._connection.close()
@@ -345,6 +349,27 @@ class KafkaLog:
         self._sizes.add(partition.topic, size)
         self._reader.appended(partition, appended, fragments)
 
+    async def _round(self) -> None:
+        """Count bytes, look at topics and their settings, forget old keys, and log when Kafka goes and comes back."""
+        self._round_number += 1
+        number, is_away = self._round_number, not self._connection.reachable
+        if is_away and not self._was_away:
+            logger.error("kafka.away", reason=self._connection.trouble)
+        if self._was_away and not is_away:
+            logger.info("kafka.back")
+        self._was_away = is_away
+        with contextlib.suppress(Unavailable):  # what is away is said elsewhere
+            await self._sizes.flush()
+            if is_away:
+                return
+            if number % max(_LIST_EVERY, round(self._topics.cost * _LIST_SHARE)) == 0:
+                await self._sender.identify()
+                await self._topics.refresh()
+            if number % _LOOK_EVERY == 0:
+                await self._topics.look()
+            if number % _FORGET_EVERY == 0:
+                await self._keys.forget_old()
+
     def _gone(self, partition: Partition) -> None:
         self._sender.forget(partition.topic)
         self._connection.moved(partition)
@@ -369,50 +394,3 @@ class _Noticing(contextlib.AbstractContextManager[None]):
         elif isinstance(error, KafkaError):
             logger.error("kafka.refused", name=self._partition.name, why=repr(error))
             raise LogUnavailable from error
-
-
-class _Upkeep:
-    """Background work from `start` to `close`: flush counted bytes, list topics, check settings, forget old keys."""
-
-    def __init__(
-        self,
-        connection: Connection,
-        keys: Keys,
-        topics: Topics,
-        sender: Sender,
-        sizes: PublishedBytes,
-        supervisor: Supervisor,
-    ) -> None:
-        self._connection, self._keys, self._topics = connection, keys, topics
-        self._sender, self._sizes, self._supervisor = sender, sizes, supervisor
-        self._was_away = False
-        self._number = 0
-        self._rounds = Rounds("upkeep of the log", _ROUND_SECONDS, self._round, partial(logger.warning, "log.upkeep"))
-
-    async def start(self) -> None:
-        self._was_away = not self._connection.reachable  # the start, which waits for it, has said so then
-        await self._rounds.start(self._supervisor)
-
-    async def close(self) -> None:
-        await self._rounds.close()
-        await self._sizes.flush()
-
-    async def _round(self) -> None:
-        self._number += 1
-        number, is_away = self._number, not self._connection.reachable
-        if is_away and not self._was_away:
-            logger.error("kafka.away", reason=self._connection.trouble)
-        if self._was_away and not is_away:
-            logger.info("kafka.back")
-        self._was_away = is_away
-        with contextlib.suppress(Unavailable):  # what is away is said elsewhere
-            await self._sizes.flush()
-            if is_away:
-                return
-            if number % max(_LIST_EVERY, round(self._topics.cost * _LIST_SHARE)) == 0:
-                await self._sender.identify()
-                await self._topics.refresh()
-            if number % _LOOK_EVERY == 0:
-                await self._topics.look()
-            if number % _FORGET_EVERY == 0:
-                await self._keys.forget_old()

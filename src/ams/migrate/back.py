@@ -28,8 +28,7 @@ T = TypeVar("T")
 
 AT_ONCE = 100  # messages in a request
 MOST_BYTES = 512 * 1024  # of messages in a request, but for one that is larger
-_REFUSED = re.compile(r'["\\\x00-\x1f]')
-"""What the old service stores as a record that nobody can read, when it is in an attribute."""
+_REFUSED = re.compile(r'["\\\x00-\x1f]')  # in an attribute it makes a record of the old service that nobody can read
 
 
 class Returned(NamedTuple):

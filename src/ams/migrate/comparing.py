@@ -235,8 +235,7 @@ class Rule(NamedTuple):
     where: str  # a regular expression of where it is
     holds: Holds | None = None  # whether two values differ as is right
     within: "Callable[[_Leaf], bool] | None" = None  # whether they stand where that is right
-    only: Literal["", "others", "moving"] = ""
-    """`others`: not when a service_admin asks; `moving`: only while somebody publishes or consumes."""
+    only: Literal["", "others", "moving"] = ""  # no service_admin asks; somebody publishes or consumes
 
 
 _MOVE, _SHADOW = "how-to move-from-the-reference", "how-to compare-with-the-reference"

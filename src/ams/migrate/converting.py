@@ -36,8 +36,7 @@ from ams.storage.export_format import (
 )
 
 T = TypeVar("T")
-NAMESPACE = uuid.UUID("8c0f1a54-6f0e-5bd3-9a3e-0d6b7a2f4c11")
-"""Of ids that the reference does not have: the same names give the same ids, in a second run too."""
+NAMESPACE = uuid.UUID("8c0f1a54-6f0e-5bd3-9a3e-0d6b7a2f4c11")  # of ids that the reference does not have
 LONGEST_AGE = MAX_RETENTION_SECONDS * 1000
 LAST_MESSAGES = 1000  # a rate is kept as so many messages since the request before
 LATEST = 253_402_300_799_999  # the end of the year 9999

@@ -54,8 +54,7 @@ class Note(NamedTuple):
 
     kafka: str  # the topic in Kafka
     count_from: int  # the offset from which on bytes are counted: those before were counted when the log was made
-    stand_in: int = -1
-    """The offset of a message that stands in for a record at the end that cannot be read; -1: there is none."""
+    stand_in: int = -1  # offset of a message that stands in for a last record that cannot be read; -1: none
 
 
 @dataclass(slots=True)

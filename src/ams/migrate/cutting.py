@@ -56,8 +56,7 @@ class Move:
     new: Callable[[], AbstractAsyncContextManager[Installation]]
     """Opens the stopped installation that becomes the new service."""
     folder: str  # the data folder of that installation
-    service_token: str = field(default="", repr=False)
-    """What is a service_admin's token without a user, by the settings of the new service."""
+    service_token: str = field(default="", repr=False)  # a service_admin's token without a user
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,8 +39,7 @@ class Request(NamedTuple):
 
     read: Read
     target: str  # path and query, from `/v1` on
-    headers: Mapping[str, str] | None = None
-    """Who asks: the headers of the client; None: a token in the query, or our own."""
+    headers: Mapping[str, str] | None = None  # those of the client; None: a token in the query, or our own
 
 
 @dataclass(slots=True)

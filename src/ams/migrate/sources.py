@@ -45,8 +45,7 @@ PART_BYTES = 32 * 2**20  # of a part's messages, after which it ends early
 AT_ONCE = 2_000  # records asked for at once
 QUIET_SECONDS = 30.0  # without a record before the end, until reading is given up
 FETCH_BYTES = 16 * 2**20
-FETCH_WAIT_MS = 10
-"""How long brokers wait for more at the end of a topic: the consumer goes on to another topic only then."""
+FETCH_WAIT_MS = 10  # brokers wait so long at the end of a topic; the consumer asks for nothing else meanwhile
 _decode = msgspec.json.Decoder().decode
 
 
@@ -135,8 +134,7 @@ class Kafka:
         self._idle: list[AIOKafkaConsumer] = []
         self._readers: Readers | None = None
         self._bounds: dict[str, Bounds] = {}
-        self.other_partitions: dict[str, int] = {}
-        """Messages outside partition 0, which nobody could ever read, by topic."""
+        self.other_partitions: dict[str, int] = {}  # messages that nobody could ever read, by topic
 
     async def __aenter__(self) -> "Kafka":
         return self

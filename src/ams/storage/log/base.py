@@ -71,10 +71,8 @@ class Owner(NamedTuple):
 class Origin(NamedTuple):
     """What a topic that was kept elsewhere before begins with here."""
 
-    first: Offset = Offset(0)
-    """The offset of the first message that is loaded, or the next one to be given when none is."""
-    bytes: int = 0
-    """Data bytes published to it in all, including the messages that will be loaded: loading counts none of these."""
+    first: Offset = Offset(0)  # of the first message that is loaded; of the next one to be given when none is
+    bytes: int = 0  # data bytes published to it in all; loading counts none of these
 
 
 NEVER = Offset(2**63)  # no message has this offset

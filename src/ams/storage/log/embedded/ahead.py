@@ -22,8 +22,7 @@ _PART = 4  # it is at most this part of a full segment
 _SHARE = 64  # it is at most this part of the size to which a data folder is limited
 _MIN_FREE_FACTOR = 8  # write ahead only while free disk space exceeds this multiple of what is written ahead
 _STEADY_MS = 10_000  # a segment that grows by half a step in this time is steadily written to
-_MAX_WRITE_BYTES = 128 * 1024
-"""Larger writes take so long by their bytes that zeros beside them cost more than they save."""
+_MAX_WRITE_BYTES = 128 * 1024  # larger writes take so long that zeros beside them cost more than they save
 _REST = 64  # steps until it is tried again in a segment whose writes were faster
 
 

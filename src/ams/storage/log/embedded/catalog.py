@@ -67,8 +67,7 @@ class TopicState:
         self.leaving = False  # being dropped
         self.under_way = 0  # appends the committer has not decided
         self.quiet: asyncio.Future[None] | None = None  # completes when none is under way
-        self.held: asyncio.Future[None] | None = None
-        """While nothing may be appended; completes when something may again."""
+        self.held: asyncio.Future[None] | None = None  # while nothing may be appended
 
     def begin_at(self, first: Offset, published: int) -> None:
         """Go on where a topic ended that was kept elsewhere."""
@@ -146,8 +145,7 @@ class Segment:
     length: int
     entries: SegmentEntries | None = None  # its index, while it is in memory
     head: IndexHead | None = None  # of its index file, once there is one
-    filter: KeyFilter | None = None
-    """Of the keys in its index file; None while it has none, and when the filter in it is damaged."""
+    filter: KeyFilter | None = None  # of the keys in its index file; None: there is none, or it is damaged
     closed: bool = False  # it will not grow any more
 
     def may_hold(self, hashed: bytes) -> bool:

@@ -49,8 +49,7 @@ logger = structlog.get_logger("ams.log")
 
 _MAX_CONTROL_BYTES = 2 * HEADER_BYTES
 _TRUST_MS = 50  # how long a measured amount of free space is used, less what we write meanwhile
-_EMPTY = 1024 * 1024
-"""Less than this, or than half of `min_free_bytes`, is a full disk: SQLite needs about as much to commit."""
+_EMPTY = 1024 * 1024  # less than this, or than half of `min_free_bytes`, is a full disk: SQLite needs it to commit
 
 
 class Space(FreeSpace):

@@ -50,8 +50,7 @@ class Append(msgspec.Struct, eq=False):
     key: bytes = b""  # idempotency key; empty: none
     hashed: bytes = b""
     content: bytes = b""  # `content_hash` of the messages when there is a key
-    loaded: Loaded | None = None
-    """Where its messages were in another log; None: they go to the end of the topic, and now."""
+    loaded: Loaded | None = None  # None: at the end of the topic, and now
     count_from: Offset = NEVER  # of those that were in another log, data bytes are counted from here on
     answer: Appended | None = None  # where its messages go; they are there when the committer says so
     has_ordering_keys: bool = False  # whether some of its messages have an ordering key

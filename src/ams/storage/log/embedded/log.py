@@ -30,8 +30,7 @@ from ams.storage.log.embedded.upkeep import Needed, Pressed, Upkeep
 
 logger = structlog.get_logger("ams.log")
 
-MAX_APPEND_BYTES = 256 * MIB
-"""Fragments of one append: an append never crosses a segment, and a segment's positions are 32 bits."""
+MAX_APPEND_BYTES = 256 * MIB  # an append never crosses a segment, whose positions are 32 bits
 WRITING, MEMORY = "writing of the log", "memory of the log"
 """The vital parts: the thread that stores, and the state in memory of what is stored."""
 _INDEX_MEMORY = 64 * MIB

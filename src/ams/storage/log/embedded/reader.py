@@ -23,14 +23,11 @@ from ams.storage.log.embedded.scan import Damage, check_record
 
 logger = structlog.get_logger("ams.log")
 
-INLINE_BYTES = 512 * 1024
-"""A larger read is made on a thread even when all of it is in memory: copying and checking it takes long."""
+INLINE_BYTES = 512 * 1024  # larger reads are made on a thread even from memory: copying and checking takes long
 _DENSE = 2  # records are read in one go while the span is at most this many times what is wanted of it
 _MAX_DAMAGE = 1000
-RECENT_BYTES = 16 * 1024 * 1024
-"""Memory for records that are kept; the places of records that were read take less than half of it besides."""
-BEGUN_BYTES = RECENT_BYTES // 4
-"""The same for records of which the first part was read. Little, as memory that is used again soon is fast."""
+RECENT_BYTES = 16 * 1024 * 1024  # memory for records that are kept
+BEGUN_BYTES = RECENT_BYTES // 4  # for records of which the first part was read
 _MESSAGE_OVERHEAD, _RECORD_OVERHEAD = 50, 450
 """Memory of a message beside its bytes, and of a record beside its messages; the latter bounds the places, too."""
 
@@ -62,8 +59,7 @@ class DamageTracker:
             logger.error("log.damaged", **damage._asdict())
 
 
-RecordPlace = tuple[int, int]
-"""The sequence of a segment, and the position of a record in it, which never becomes another record's."""
+RecordPlace = tuple[int, int]  # sequence of a segment, position in it; never becomes another record's
 Checked = Run | Damage  # the messages of a record, or why it is not served
 
 
@@ -118,8 +114,7 @@ class Reader:
     def __init__(self, catalog: SegmentCatalog, damage: DamageTracker, look_up: LookUp) -> None:
         self._catalog, self._damage, self._look_up = catalog, damage, look_up
         self._recent = RecentRecords()
-        self._turns = asyncio.Semaphore(THREADS)
-        """Of large reads: what many of them have found would wait in memory, however few threads there are."""
+        self._turns = asyncio.Semaphore(THREADS)  # of large reads: what they have found waits in memory
 
     async def read(self, topic: TopicState, start: Offset, max_messages: int, max_bytes: int) -> Runs:
         """Return messages from `start` on, as `Log.read` promises; `start` is not below the oldest kept."""

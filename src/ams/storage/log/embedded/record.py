@@ -23,8 +23,7 @@ except ImportError:  # there is none for this machine
 
 MAGIC = b"\xffAMS"
 HEADER_BYTES = 68
-RECORD_BYTES = 64 * 1024
-"""A record's messages are about this many bytes at most; one larger message makes a larger record."""
+RECORD_BYTES = 64 * 1024  # of a record's messages, about; one larger message makes a larger record
 MAX_REQUESTS = 0xFFFF
 HEAD = 3  # numbers of a request in `encode_messages`
 
@@ -35,8 +34,7 @@ _NOTE = struct.Struct("<QI16s")
 _NUMBER = struct.Struct("<Q")
 _LAST, _ORDERING_KEYS = 1, 2  # the flags
 _SLICE = 5 * 1024
-_SMALL = 1024
-"""Fragments of fewer bytes on average are joined first: each part costs about as much as copying so many bytes."""
+_SMALL = 1024  # fragments of fewer bytes on average are joined first: a part costs about as much as copying these
 
 
 class Kind(IntEnum):

@@ -101,8 +101,7 @@ class Scanned:
     end: int = HEAD_BYTES  # where the last whole append ends; what follows was never acknowledged
     durable: int = 0  # how much of the segment its records know to be on stable storage
     torn: str = ""  # why the scan ended before the end of the file
-    unwritten: bool = False
-    """Whether what follows the end are pages that wait to be written, as far as one can see, and nothing torn."""
+    unwritten: bool = False  # what follows the end are pages that wait to be written, and nothing torn
     records: int = 0
     messages: int = 0
     commit: int = 0

@@ -27,19 +27,16 @@ logger = structlog.get_logger("ams.log")
 
 _HOUR = 3_600_000
 _DAY = 24 * _HOUR
-SEAL_PART = 8
-"""A segment is sealed when its first record is 1/8 of its class's age old, so space is freed at most 1/8 late."""
+SEAL_PART = 8  # sealed when its first record is 1/8 of its class's age old: space is freed at most so late
 SEGMENT_MAGIC = b"\xffAMSlog\n"
 VERSION = 1
 HEAD_BYTES = 128  # both copies of the header: records begin here
 _HEAD = struct.Struct("<8sBBHIQQQQQ4x")
 _COPY_BYTES = 64
 MAX_SPARES = 2
-_SPARES_SHARE = 8
-"""Spares have at most this part of the size to which a data folder is limited: they count, and hold no message."""
+_SPARES_SHARE = 8  # spares have at most this part of the size to which a data folder is limited
 _SEED_PERIOD = 1 << 32  # segment numbers repeat in the checksum seed after this many segments
-_MAX_SEGMENT_BYTES = 1 << 30
-"""Positions in a segment are 32 bits, and one large append may go over the size at which it is sealed."""
+_MAX_SEGMENT_BYTES = 1 << 30  # positions are 32 bits, and one large append may go over the size
 
 
 class RetentionClass(NamedTuple):
@@ -78,8 +75,7 @@ class SegmentHead(NamedTuple):
     sequence: int
     created: Milliseconds
     cut: Cut | None = None
-    held: int = 0
-    """How long its file was before it became this segment: up to there other bytes may be behind the records."""
+    held: int = 0  # length of the spare it was made of: up to there other bytes may be behind the records
 
 
 def encode_head(header: SegmentHead) -> bytes:
@@ -233,10 +229,8 @@ class Open:
     first_time: Milliseconds | None = None  # time of its first record
     marked: int = HEAD_BYTES  # the length at which a mark said that all was durable
     keys: int = 0  # appends in it that have an idempotency key
-    reached: int = 0
-    """Where the last write ends, or would have ended: up to here there may be bytes of a failed one."""
-    size: int = 0
-    """Bytes of its file: records, and behind them pages that wait to be written. Grows under the lock only."""
+    reached: int = 0  # where the last write ends, or would have ended
+    size: int = 0  # bytes of its file, with pages that wait to be written; grows under the lock only
     lock: threading.Lock = field(default_factory=threading.Lock)
     """Held while pages are written ahead, and while the file grows in another way."""
     sealed: bool = False

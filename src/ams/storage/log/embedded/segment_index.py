@@ -155,8 +155,7 @@ class KeyFilter(NamedTuple):
     """Says of a key that it is not in a segment, or may be."""
 
     starts: "array[int]"  # number of the first key of each bucket, and after the last one the number of keys
-    rests: "array[int]"
-    """Of each key, in the order of their hashes: the 16 bits of its fingerprint within its bucket."""
+    rests: "array[int]"  # of each key, in the order of their hashes: 16 bits of its fingerprint
 
     def may_hold(self, hashed: bytes) -> bool:
         """Whether a key with this hash may be among the keys; False is certain."""

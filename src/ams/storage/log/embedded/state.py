@@ -42,11 +42,9 @@ class LogState:
     table: str | None  # path of the index file with the newest table of topics
     keys: dict[bytes, "asyncio.Future[None] | None"] = field(default_factory=dict)
     """By hash, the keys of appends under way: what completes when such a one has its answer; None: nobody waits."""
-    creating: dict[TopicId, "asyncio.Future[None]"] = field(default_factory=dict)
-    """Topics whose creation is under way."""
+    creating: dict[TopicId, "asyncio.Future[None]"] = field(default_factory=dict)  # topics whose creation is under way
     has_dropped: bool = False  # whether topics were dropped whose segments may hold nothing else
-    unsealed: list[Segment] = field(default_factory=list)
-    """Segments that will not grow any more and have no index file yet, oldest first."""
+    unsealed: list[Segment] = field(default_factory=list)  # closed segments without an index file, oldest first
 
     def apply(self, outcome: Outcome) -> None:
         """Make what the committer did visible: ends, places, answers."""

@@ -42,8 +42,7 @@ from ams.storage.log.embedded.segment import HEAD_BYTES, SEAL_PART, Spares
 from ams.storage.log.embedded.segment_index import NO_KEYS, KeyFilter, SegmentEntries
 from ams.storage.log.embedded.state import LogState, Part
 
-Needed = Callable[[], Awaitable[Mapping[TopicId, Offset]]]
-"""Returns the first offset of each topic that somebody still needs; of others nobody needs anything."""
+Needed = Callable[[], Awaitable[Mapping[TopicId, Offset]]]  # the first offset that somebody needs of each topic
 logger = structlog.get_logger("ams.log")
 T = TypeVar("T")
 Pressed = Callable[[], Iterable[Owner]]
@@ -136,15 +135,13 @@ class Upkeep:
         self.retention_clock = RetentionClock(clock)
         self._needed: Needed | None = None
         self._pressed: Pressed = tuple
-        self._uncounted = [each for each in state.catalog if each.head is not None]
-        """Segments of earlier runs whose bytes are not counted for their topics yet."""
+        self._uncounted = [each for each in state.catalog if each.head is not None]  # of earlier runs
         for segment in state.catalog:
             if segment.entries is not None:
                 self._count({each.topic: each.bytes for each in _shares(segment.entries)})
         self._old_tables: list[str] = []
         self._forgotten: list[Segment] = []  # segments that went, but for their files
-        self._keepers: dict[object, Milliseconds] = {}
-        """Copies under way, and when they began (monotonic): until they are made no file goes."""
+        self._keepers: dict[object, Milliseconds] = {}  # copies under way, and when they began: no file goes
         self._about_to_list: set[object] = set()  # those of them that have not asked for the list of files yet
 
     def keep_needed(self, needed: "Needed", pressed: "Pressed") -> None:

@@ -21,8 +21,7 @@ from ams.storage.log.base import Appended
 from ams.storage.log.kafka.partition import Partition
 from ams.storage.log.kafka.records import Header
 
-GATHER_BYTES = 512 * 1024
-"""Requests are gathered no further than this beyond the first, so that reads of a few messages stay cheap."""
+GATHER_BYTES = 512 * 1024  # so far beyond the first request others are gathered: reads of a few messages stay cheap
 LAST_EPOCH = 2**15 - 1
 LAST_SEQUENCE = 2**31 - 1
 _MOST_RECORDS = 2**21  # more than fit into a batch
@@ -79,8 +78,7 @@ class Batch:
 
     requests: list[Request]
     size: int
-    attempts: int = 0
-    """How often it was sent; from the first time on it is not known whether it is stored until the broker says so."""
+    attempts: int = 0  # how often it was sent; from the first time on it may be stored
     data: bytes = b""  # as it is sent, again and again; empty until it is made
     time: Milliseconds = Milliseconds(-1)  # when it was made; -1: its messages have the times they were given
 

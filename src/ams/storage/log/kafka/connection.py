@@ -29,15 +29,12 @@ Lane = NewType("Lane", str)  # requests of one lane wait for each other at a bro
 ASK = Lane("ask")  # what is answered at once
 ADMIN = Lane("admin")  # what the controller is asked through a broker: making a topic takes it a while
 META = Lane("meta")  # questions about the brokers and topics themselves
-IDLE_MS = 300_000
-"""Unused connections are closed sooner than the brokers do it (10 minutes), so that none is closed under a request."""
-CONNECT = 1.5
-"""Seconds a connection may take to be made: less than an answer, as a stopped broker's system takes connections."""
+IDLE_MS = 300_000  # less than the brokers' 10 minutes, so that no connection is closed under a request
+CONNECT = 1.5  # seconds; less than an answer, as a stopped broker's system takes connections
 AFTER_FAILURE = 0.1  # seconds in which a broker that could not be reached is not tried again
 AT_ONCE = 1000  # topics in one question
 Answer = TypeVar("Answer")
-UNKNOWN_FOR = 1.0
-"""Seconds for which brokers must report a topic as unknown before it counts as gone: some see a new topic late."""
+UNKNOWN_FOR = 1.0  # seconds until an unknown topic counts as gone: some brokers see a new one late
 AWAY_FOR = 0.5  # seconds no broker has answered after which callers are refused at once
 PAUSES = (0.02, 0.05, 0.1, 0.2)  # seconds between tries; the last one goes on
 _PROBES = Backoff(0.1, 1.0, factor=1.5)  # seconds between questions whether a broker is back

@@ -28,14 +28,10 @@ from ams.storage.log.kafka.partition import Partition
 from ams.storage.log.kafka.records import batches, pieces
 
 SCAN = Lane("scan")  # the lane of large fetches, so that small ones do not wait for their bytes
-READ = Lane("read")
-"""The lane of the others: they bring a whole batch at least, which may be large; no pull at a tail waits for that."""
-MADE_AT_ONCE = 100
-"""Messages made at once, in one turn of the event loop, in which none are made of other fetches; some 0.1 ms."""
+READ = Lane("read")  # whole batches, which may be large; no pull at a tail waits for that
+MADE_AT_ONCE = 100  # messages made in one turn of the event loop, some 0.1 ms
 UNCOMMITTED, CONSUMER = 0, -1
-FOLLOWER = 0
-"""Fetch as a follower: all that the leader has, also what is not replicated yet. Each id that is not a
-consumer's has this effect."""
+FOLLOWER = 0  # as each id that is no consumer's: all that the leader has, replicated or not
 LATEST, EARLIEST = -1, -2
 AT_ONCE = 1000  # topics in one question
 NOT_KNOWN = -1  # stands for the leader's epoch and the start of the log, which only replicas give

@@ -36,8 +36,7 @@ from ams.storage.log.kafka.records import OURS, UNREADABLE, batches
 from ams.storage.log.kafka.topics import Topics
 
 logger = structlog.get_logger("ams.log")
-YOUNG = Milliseconds(30_000)
-"""A claim not settled is left alone for so long: twice what an append can take, with all its retries."""
+YOUNG = Milliseconds(30_000)  # a claim not settled is left alone for so long: twice what an append can take
 _GRACE = 0.5  # seconds beyond its time in which an append says what became of it
 KEY = OURS + "key"  # header of the first message of an append with an idempotency key: 16 bytes that stand for it
 _FETCH_BYTES = 2**20

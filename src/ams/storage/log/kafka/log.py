@@ -33,11 +33,9 @@ logger = structlog.get_logger("ams.log")
 _ENCODED_AT_ONCE = 500  # messages encoded in one turn of the event loop
 _ROUND_SECONDS = 1.0  # seconds between two rounds: how much of the bytes published may be lost with a process
 _LIST_EVERY = 5  # rounds between looks at which topics there are: those that others deleted are noticed
-_LIST_SHARE = 100
-"""With very many topics they are looked at less often: for no more than one part in so many of the time."""
+_LIST_SHARE = 100  # very many topics are looked at for no more than one part in so many of the time
 _LOOK_EVERY = 60  # rounds between looks at the settings of topics
-_FORGET_EVERY = 300
-"""Rounds after which old keys are forgotten: often, so that there are few, and a publish need not wait for many."""
+_FORGET_EVERY = 300  # rounds between removals of old keys: often, so that there are few
 
 
 class _HeldTopics:

@@ -18,8 +18,7 @@ from typing import NamedTuple
 from ams.core.names import Offset, TopicId
 from ams.core.runs import Run
 
-OVERHEAD, RUN_OVERHEAD = 50, 300
-"""Bytes that a message in memory takes beside its fragment, and a run beside its messages."""
+OVERHEAD, RUN_OVERHEAD = 50, 300  # of memory, beside a message's fragment and a run's messages
 _first_of = itemgetter(0)
 UNUSED_FOR = 60.0  # seconds without a read of a topic after which it is let go
 MAX_TOPICS = 20_000

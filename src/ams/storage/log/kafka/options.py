@@ -23,15 +23,11 @@ class KafkaOptions:
     sasl: str = "scram-sha-512"  # how the user logs in: `plain`, `scram-sha-256` or `scram-sha-512`
     user: str = ""  # empty = no login
     password: str = field(default="", repr=False)
-    retention: Milliseconds = Milliseconds(7 * 86_400_000)
-    """How long messages of topics without an age of their own are kept."""
-    idempotency_window: Milliseconds | None = None
-    """How long idempotency keys are known; None = as long as their topic's messages are kept."""
-    max_batch_bytes: int = 17 * 2**20
-    """Largest batch a topic takes: a whole request of 16 MiB, and space for the headers of its messages."""
+    retention: Milliseconds = Milliseconds(7 * 86_400_000)  # of topics without an age of their own
+    idempotency_window: Milliseconds | None = None  # None: as long as the topic's messages
+    max_batch_bytes: int = 17 * 2**20  # a whole request of 16 MiB, and space for headers
     tail_cache_bytes: int = 64_000_000  # memory for the newest messages of all topics together
-    ahead_bytes: int = 32_000_000
-    """Memory for messages that were fetched beyond what a read asked for, of all readers together."""
+    ahead_bytes: int = 32_000_000  # memory for messages fetched beyond what reads asked for
     patience: float = 8.0  # seconds a call waits for Kafka to come round; clients give up at ten
     request_timeout: float = 3.5  # seconds a broker has to answer one request; then its connection is given up
 

@@ -29,20 +29,17 @@ from ams.storage.log.kafka.message_cache import CachedRange, PendingRead, ReadAh
 from ams.storage.log.kafka.options import KafkaOptions
 from ams.storage.log.kafka.partition import Partition
 
-LONG, SHORT = Lane("follow"), Lane("follow-new")
-"""The question about all topics of a broker, and the one about those that came while it is out."""
+LONG, SHORT = Lane("follow"), Lane("follow-new")  # about all topics of a broker; about new ones meanwhile
 _FOLLOWING = "following of the log"
 WAIT_MS = {LONG: 500, SHORT: 20}  # how long a broker may wait for something new
-TOPIC_BYTES, MAX_BYTES = 2**16, 2**22
-"""Bytes of an answer for one topic and for all; of the first topic a whole batch at least."""
+TOPIC_BYTES, MAX_BYTES = 2**16, 2**22  # of an answer for one topic, but for one whole batch, and for all
 PACE, MOST_PACE = 2e-6, 0.01  # seconds between two questions for each topic they are about, and at most
 FIND_SECONDS = 3.0
 AGAIN = 0.1  # seconds until a topic is tried again that could not be asked about
 LEAST, MOST = 2**12, 2**22  # bytes of a fetch for one read
 GUESS = 1024  # bytes of a message of a topic that was not read yet
 FETCHES = 16  # fetches at a time, so that many large ones do not fill the memory
-SCANS = 2
-"""Fetches ahead at a time: one on its way while messages are made of another. More would only keep others waiting."""
+SCANS = 2  # fetches ahead at a time: one on its way while messages are made of another
 LAG = 0.05  # seconds until a leader is asked again that does not show yet what it said there is
 
 
@@ -51,12 +48,9 @@ class _FollowedTopic:
     """A topic that is waited on."""
 
     partition: Partition
-    position: Offset
-    """Where the next question begins; from the least that is waited for up to here there is nothing."""
-    waiters: dict["asyncio.Future[bool]", Offset] = field(default_factory=dict)
-    """The calls that wait, and for a message at which offset or later."""
-    broker: "_FollowedBroker | None" = None
-    """The broker that is asked about it; None while its leader is looked for."""
+    position: Offset  # where the next question begins
+    waiters: dict["asyncio.Future[bool]", Offset] = field(default_factory=dict)  # the offsets they wait for
+    broker: "_FollowedBroker | None" = None  # None: its leader is looked for
     is_locating: bool = False
 
     def wake(self, end: Offset) -> None:

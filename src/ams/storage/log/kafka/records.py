@@ -33,8 +33,7 @@ OURS = "ams:"  # what the names of our own headers begin with
 ESCAPED = OURS + ":"  # what an attribute's name begins with when it would begin with `OURS`
 TEXT = OURS + "text"  # header of a message whose value is its data as text
 ORDERING_KEY = OURS + "orderingKey"  # header with the ordering key of a message, as UTF-8
-HOLE = OURS + "hole"
-"""Header of what is no message: it fills an offset that was left out when the topic was loaded from another log."""
+HOLE = OURS + "hole"  # fills an offset that was left out when the topic was loaded
 
 Header = tuple[str, bytes | None]
 
@@ -45,8 +44,7 @@ _base64 = pybase64.b64encode
 _decode = pybase64.b64decode
 _offset_of, _value_of, _headers_of = map(attrgetter, ("offset", "value", "headers"))
 
-_EVEN_OF_ONE, _EVEN_OF_TWO = "AQgw", "AEIMQUYcgkosw048"
-"""Last characters of base64 without odd bits, where one byte is left at its end, and where two are."""
+_EVEN_OF_ONE, _EVEN_OF_TWO = "AQgw", "AEIMQUYcgkosw048"  # last characters of base64 without odd bits
 
 LAST_TIME = 253_402_300_799_999  # milliseconds: the end of the year 9999, beyond which a time cannot be written
 

@@ -41,8 +41,7 @@ _LOOK_EVERY = 0.25  # seconds between looks at what waited too long
 _TOO_FEW = (errors.NotEnoughReplicasError, errors.NotEnoughReplicasAfterAppendError)
 _TOO_FEW_SECONDS = 15.0  # how long too few brokers count as in sync while nothing is published
 _LOST_SEQUENCE = (errors.OutOfOrderSequenceNumber, errors.UnknownProducerId, errors.InvalidProducerEpoch)
-Stored = Callable[[Partition, Appended, Sequence[Fragment], int], None]
-"""Called for each batch that is stored: where, its fragments and data bytes."""
+Stored = Callable[[Partition, Appended, Sequence[Fragment], int], None]  # where, fragments and data bytes
 
 
 @dataclass(slots=True)

@@ -37,13 +37,11 @@ from ams.storage.log.kafka.partition import Listed, Partition, partition_of
 
 logger = structlog.get_logger("ams.log")
 TIMES = "message.timestamp.type"
-GIVEN, BROKER = "CreateTime", "LogAppendTime"
-"""Whose times a topic's are: those its messages are given, or those of the broker."""
+GIVEN, BROKER = "CreateTime", "LogAppendTime"  # times of messages: those they are given, or the broker's
 SEGMENT_BYTES = 256 * 2**20
 _INDEX_BYTES = 2**20  # space for the indexes of such a segment; the brokers' 10 MiB are set aside for each topic
 _MIN_SEGMENT_MS = 600_000
-_OWN_AGE = "delete.retention.ms"
-"""Means nothing where nothing is compacted: it remembers that a topic's age is its own, not the log's default."""
+_OWN_AGE = "delete.retention.ms"  # means nothing without compaction: remembers an own age
 _FIXED = {TIMES: BROKER, "cleanup.policy": "delete", "unclean.leader.election.enable": "false"}
 _NAMES = (*_FIXED, "min.insync.replicas", "max.message.bytes", "retention.ms", _OWN_AGE)
 _DESCRIBED_AT_ONCE = 100  # topics in one question: reading the answer must not hold up the event loop
@@ -53,8 +51,7 @@ _LEAST_PAUSE = 0.05
 _SHARE = 5  # looking for what is missing takes no more than one part in so many of the time
 _REMEMBERED = 10_000  # topics that were dropped, or looked for in vain, that are remembered
 _SLOW = 2.0  # seconds a broker may take to learn of a new topic before it is not waited for
-_BELIEVED = 1.0
-"""Seconds that lists must lack a topic before it counts as gone: the list of a broker that just started is short."""
+_BELIEVED = 1.0  # seconds until a topic that lists lack is gone: a broker that just started lists few
 _LOOKED_AT = 100  # topics not looked at yet whose settings are asked for with those of one that is needed
 _SETTLED = 5.0  # seconds after which every broker lists a topic that was made
 

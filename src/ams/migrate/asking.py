@@ -48,10 +48,7 @@ class OldService:
         return await self._asked(self._client, replace(call, repeatable=True))
 
     async def once(self, call: Call[T]) -> T:
-        """Return an answer to a call that is sent once.
-
-        Raises `NotFound`, `AlreadyExists`, `InvalidInput`, or else `Unavailable`.
-        """
+        """Return an answer to a call sent once. Raises `NotFound`, `AlreadyExists`, `InvalidInput`, `Unavailable`."""
         return await self._asked(self._once, call)
 
     async def _asked(self, client: AsyncClient, call: Call[T]) -> T:
@@ -71,10 +68,7 @@ class OldService:
 
 
 async def each_of(items: Iterable[S], work: Callable[[S], Awaitable[T]], at_once: int = _ITEMS_AT_ONCE) -> list[T]:
-    """Return what `work` makes of each item, in their order; the first that fails ends the others and is raised.
-
-    `at_once` of them are worked on at the same time.
-    """
+    """Return what `work` makes of each item, in their order; the first error ends the others and is raised."""
     remaining, done = iter(enumerate(items)), dict[int, T]()
 
     async def worker() -> None:
@@ -115,10 +109,7 @@ class Side:
         await self._http.aclose()
 
     async def reach(self) -> None:
-        """See that it answers, and find out where it reads tokens.
-
-        Raises `Unreachable`, and `NotAuthenticated` for a token that it does not know.
-        """
+        """Find out where it reads tokens. Raises `Unreachable`, or `NotAuthenticated` for a token it does not know."""
         if not self.token:
             await self.ask("/v1/version", {})
             return

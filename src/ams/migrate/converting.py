@@ -273,10 +273,7 @@ class _Conversion:
     def _place(
         self, kind: str, each: Document, taken: Collection[tuple[str, str]], others: Collection[tuple[str, str]]
     ) -> tuple[str, str] | None:
-        """Return project and name of something in a project; None when it is left out.
-
-        `others` are the old places of all of its kind, by uuid and name.
-        """
+        """Return project and name; None: it is left out. `others` are old places of its kind, by uuid and name."""
         owner = _text(each, "project_uuid")
         project = self._projects.get(owner)
         if project is None:

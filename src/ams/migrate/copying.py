@@ -130,8 +130,7 @@ class Copying:
     async def finish(self, plan: Plan) -> Copied:
         """Copy what is left, and then all that exists, in one transaction.
 
-        What an earlier call stored, of a cut that did not come to its end, is replaced, unless messages were published
-        since: then `Unusable` is raised.
+        It replaces what an earlier, failed cut stored; raises `Unusable` when messages were published since.
         """
         await self._look()
         copied = await self._copied(plan, at_end=True)

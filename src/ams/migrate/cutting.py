@@ -157,10 +157,7 @@ def _check(differences: Sequence[Difference]) -> None:
 
 
 class Held:
-    """A service whose clients are held, and that may be stopped meanwhile.
-
-    Raises `Unusable` when clients are led to another service already.
-    """
+    """A service whose clients are held. Raises `Unusable` when clients are led to another service already."""
 
     def __init__(self, service: Service, steps: Steps, tell: Tell) -> None:
         self._service: Service = service
@@ -209,10 +206,7 @@ class Held:
         self._is_over = True
 
     async def undo(self) -> None:
-        """Start it again, and lead clients to it; the new service, which has nobody, ends.
-
-        A step that fails is told, and the next one is done all the same.
-        """
+        """Start it again, lead clients to it, and end the new service; what fails is told, the next step follows."""
         if self._is_over:
             return
         if self.is_new_started and self._steps.stop_new:
@@ -277,10 +271,7 @@ async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
 
 
 async def run(name: str, command: str) -> None:
-    """Run the command of an option by the shell; raise `Unusable` when it fails.
-
-    What cancels it waits for its end: what undoes it must not be done at the same time.
-    """
+    """Run an option's command by the shell, to its end also when cancelled; raise `Unusable` when it fails."""
     process = await asyncio.create_subprocess_shell(command, stdout=sys.stderr)
     ended = asyncio.ensure_future(process.wait())
     try:

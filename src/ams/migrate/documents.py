@@ -38,10 +38,7 @@ class Documents:
 
 
 def read_documents(source: str, database: str) -> Documents:
-    """Read all collections of AMS: of a database at `mongodb://...`, or of a folder that `mongodump` made.
-
-    Raises `Unavailable`, which never names a password.
-    """
+    """Read AMS's collections of `mongodb://...`, or a folder of `mongodump`. `Unavailable` names no password."""
     found: Mapping[str, Any] = read_collections(source, database, COLLECTIONS)
     return Documents(**found)
 

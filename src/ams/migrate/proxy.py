@@ -22,10 +22,7 @@ PAUSE = 0.05  # between two looks at what is under way
 
 
 class Proxy:
-    """haproxy at `address`, the path of its socket or HOST:PORT, and its map, by the name that it has for the file.
-
-    Raises `Unusable` with one line when it cannot be asked, or refuses.
-    """
+    """haproxy at a socket's path or HOST:PORT, and its map. Raises `Unusable` when it cannot be asked, or refuses."""
 
     def __init__(self, address: str, map_file: str, tell: Callable[[str], None]) -> None:
         """Take where it is; `tell` is told what is left to do by hand."""

@@ -110,10 +110,7 @@ class Shadow:
         return Request(read, target, headers)
 
     async def run(self, requests: AsyncIterator[Request]) -> Report:
-        """Compare all requests, a few at a time; return when they end, or enough were compared.
-
-        Raises `Unreachable` for a service that went away.
-        """
+        """Compare all requests, or as many as wanted. Raises `Unreachable` for a service that went away."""
         ready: asyncio.Queue[Request | None] = asyncio.Queue(AT_ONCE)
 
         async def work() -> None:
@@ -247,10 +244,7 @@ _KEPT = (b"x-api-key", b"authorization")
 
 @contextlib.asynccontextmanager
 async def copies(shadow: Shadow, port: int, stop: asyncio.Event) -> AsyncIterator[tuple[str, AsyncIterator[Request]]]:
-    """Take copies of requests at a port of the loopback, by HTTP, until `stop`; give the URL, and the requests.
-
-    Each is answered at once, before anybody is asked.
-    """
+    """Take copies of requests by HTTP at a port of the loopback, each answered at once; give URL and requests."""
     sock = listen("127.0.0.1", port, "port")
     waiting: asyncio.Queue[Request] = asyncio.Queue(WAITING)
 

@@ -113,11 +113,7 @@ async def _answered(target: str, what: str, token: str, old: Side, new: Side) ->
 
 
 async def compare_stored(found: Converted, stored: Installation, kafka: Kafka) -> list[Difference]:
-    """Compare topics and positions with what was stored of them, in an installation that nobody serves.
-
-    That takes a few reads, where asking a service takes a request for each. Raises `Unavailable` where messages cannot
-    be read.
-    """
+    """Compare topics and positions with what an installation that nobody serves has stored: a few reads."""
     topics = await stored.registry.tallies.all()
     projects = {each.project_id: each.project for each in topics}
     logs: dict[tuple[str, str], TopicId] = {(each.project, each.name): each.id for each in topics}
@@ -240,10 +236,7 @@ def _bounds(bounds: Bounds) -> str:
 
 
 async def _topic(topic: MovedTopic, kafka: Kafka, client: Client) -> tuple[str, str, int]:
-    """Return what each side has up to the old end, as counts and a hash of ids, times, attributes and data.
-
-    What the new side has dropped, because it is older than the topic keeps messages, is passed over.
-    """
+    """Return what each side has up to the old end; what the new one dropped by its age is passed over."""
     place = topic.line.project, topic.line.name
     try:
         oldest = (await asyncio.to_thread(client.call, wire.get_topic_offsets(*place))).min
@@ -290,10 +283,7 @@ _lines = msgspec.json.Encoder(order="deterministic").encode_lines
 
 
 class _Sum:
-    """A count and a hash of messages, however they come in batches.
-
-    An empty one at the very end is passed over: it may stand for a record that cannot be read.
-    """
+    """A count and a hash of messages. An empty last one is passed over: it may stand for an unreadable record."""
 
     def __init__(self, topic: MovedTopic) -> None:
         self._last = topic.bounds.end - 1

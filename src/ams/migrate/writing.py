@@ -35,10 +35,7 @@ class Plan:
 
 
 def plan(documents: Documents, kafka: Kafka, bounds: Callable[[str], Bounds] | None = None) -> Plan:
-    """Look at everything and change nothing; `bounds` tells what a topic has, where that is not what Kafka says.
-
-    Raises `Unavailable` for a database or brokers that can only be the wrong ones.
-    """
+    """Look at everything and change nothing. Raises `Unavailable` for a database or brokers that can only be wrong."""
     if not documents.users and not documents.projects:
         raise Unavailable("there are neither users nor projects in the old database: is its name right?")
     found = converted(documents, bounds or kafka.bounds)

@@ -233,10 +233,7 @@ class SegmentCatalog:
         return True
 
     def may_hold(self, hashed: bytes, since: Milliseconds) -> list[Segment]:
-        """Return the segments in which an append with this key may be that was answered at `since` or later.
-
-        Newest first.
-        """
+        """Return the segments that may hold an append with this key of `since` or later, newest first."""
         found = [
             each for segments in self.by_class for each in segments if each.may_hold(hashed) and each.newest >= since
         ]
@@ -388,10 +385,7 @@ class SegmentCatalog:
 
 
 def _checked(segment: Segment, work: Callable[[], T]) -> T:
-    """Do something with an index file; a file that cannot be read is as good as a damaged one.
-
-    For want of descriptors or memory it is `LogUnavailable`: the same may succeed later.
-    """
+    """Do something with an index file; an unreadable one counts as damaged, but for want of descriptors or memory."""
     try:
         return work()
     except Damaged as damage:

@@ -162,10 +162,7 @@ class Committer:
         return sum(each.tail for each in segments if each is not None)
 
     def submit(self, *works: Work) -> None:
-        """Queue work; callable from the event loop. What comes together wakes the thread once.
-
-        Raises `LogUnavailable` when the thread has failed.
-        """
+        """Queue work from the event loop, waking the thread once. Raises `LogUnavailable` when that has failed."""
         if self._ended:
             raise LogUnavailable
         self._inbox.put(works)
@@ -186,10 +183,7 @@ class Committer:
         self._finish()
 
     def left(self) -> tuple[Sequence[Append | Control], Sequence[Append | Control], Sequence[Chore]]:
-        """Return what a thread that failed left undone: what it was storing, what waited, and chores.
-
-        To be called when the thread has ended; from then on nothing is taken.
-        """
+        """Return what a thread that failed was storing, what waited, and chores; from then on nothing is taken."""
         self._ended = True
         with contextlib.suppress(queue.Empty):
             while True:

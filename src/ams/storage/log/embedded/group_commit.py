@@ -171,10 +171,7 @@ class Packed:
     def _add_run(
         self, topic: TopicState, first: Offset, time: Milliseconds, appends: Sequence[Append], published: int
     ) -> Tail:
-        """Add appends that follow each other without a hole and have one publish time; return where they end.
-
-        Small ones share records; one that is larger than a record gets records of its own.
-        """
+        """Add appends of one publish time, without a hole; small ones share records. Return where they end."""
         end = first
         heads: list[int] = []
         notes: list[bytes] = []
@@ -244,10 +241,7 @@ class Packed:
 
 
 def pack(topics: Appends, segment: Open, commit: int, now: Milliseconds, begin: int | None = None) -> Packed:
-    """Give the appends of a group their offsets and time, and make their records; nothing is changed yet.
-
-    The records are to begin at `begin`; None: at the end of the segment.
-    """
+    """Make the records of a group, to be written at `begin` or the end of the segment; nothing is changed yet."""
     packed = Packed(segment, commit, segment.length if begin is None else begin)
     for topic, appends in topics.items():
         packed.add(topic, appends, now)
@@ -337,11 +331,7 @@ def _gap(append: Append, options: LogOptions) -> int:
 
 
 class LargeAppend:
-    """A large append on its way. Used by the committer's thread alone; what writes may raise `OSError`.
-
-    What writes raises `RuntimeError` when the segment it began in is no longer the open one: its slices were cut off
-    then, and what follows must not go to the next segment, where none of it could be read.
-    """
+    """A large append, on the committer's thread. Writing raises `OSError`; `RuntimeError`: its segment is closed."""
 
     def __init__(self, append: Append, writer: Writer, commit: int, now: Milliseconds, options: LogOptions) -> None:
         segment = writer.open

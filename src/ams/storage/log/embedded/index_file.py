@@ -114,10 +114,7 @@ def encode_index(
     content: SegmentEntries,
     reach: Mapping[TopicId, TopicExtent],
 ) -> bytes:
-    """Return the index file of a segment; of the rows in `table` only what concerns the whole log is taken.
-
-    `reach` is how far each topic came in the class, this segment included.
-    """
+    """Return the index file of a segment; `reach` is how far each topic came in the class, this segment included."""
     rows, blocks = _rows_and_blocks(sorted(table), content, reach)
     hashes = sorted(content.keys)
     key_blocks = [hashes[start : start + KEY_BLOCK] for start in range(0, len(hashes), KEY_BLOCK)]
@@ -134,10 +131,7 @@ def encode_index(
 
 
 def decode_head(data: bytes) -> IndexHead | None:
-    """Return the head of an index file; None when it is damaged.
-
-    Raises `Unusable` for an index of another version.
-    """
+    """Return the head of an index file; None when it is damaged. Raises `Unusable` for another version."""
     if len(data) < HEAD_BYTES or zlib.crc32(data[:92]).to_bytes(4, "little") != data[92:HEAD_BYTES]:
         return None
     magic, version, *fields = _HEAD.unpack_from(data)
@@ -230,10 +224,7 @@ def decode_entries(data: bytes) -> Entries:
 
 
 def key_in(data: bytes, hashed: bytes) -> bytes | None:
-    """Return what was answered to a key (`KEYED_RESULT`), given its block; None when it is not there.
-
-    Raises `Damaged` when the block is not what was written.
-    """
+    """Return what was answered to a key (`KEYED_RESULT`), given its block, or None; raises `Damaged`."""
     for found, result in _KEY.iter_unpack(_unchecked(data, "keys")):
         if found == hashed:
             return result  # type: ignore[no-any-return]

@@ -79,10 +79,7 @@ class EmbeddedLog:
         options: LogOptions | None = None,
         supervisor: Supervisor | None = None,
     ) -> "EmbeddedLog":
-        """Open the log in `folder`, made when it is not there, and make it whole first.
-
-        Raises `Unusable` when the folder cannot be read or written, or was written by a newer version.
-        """
+        """Open the log in `folder`, made if need be, and recover it. Raises `Unusable`."""
         files, clock, options = files or Disk(), clock or SystemClock(), options or LogOptions()
         restored = await asyncio.to_thread(recover, files, folder, options)
         for trimmed in restored.report.trimmed:
@@ -192,11 +189,7 @@ class EmbeddedLog:
         return await self._keys.answered(self._topic(topic), messages, key)
 
     async def read(self, topic: TopicId, start: Offset, *, max_messages: int, max_bytes: int) -> Sequence[Stored]:
-        """Return messages from `start` on (`Log.read`).
-
-        Damaged messages are left out, counted and logged: a read ends before them, and one that begins in them begins
-        after them.
-        """
+        """Return messages from `start` on (`Log.read`); damaged ones are left out, counted and logged."""
         state = await self._aged(topic)
         return await self._reader.read(state, max(start, state.oldest), max_messages, max_bytes)
 
@@ -251,10 +244,7 @@ class EmbeddedLog:
             raise LogUnavailable from error
 
     def kept(self) -> contextlib.AbstractAsyncContextManager[Callable[[], Awaitable[Sequence[Part]]]]:
-        """Let nothing be cut until the block ends, for a copy of the files that is made meanwhile.
-
-        Gives the call that lists the files that are the whole log at that moment, with all that was answered before.
-        """
+        """Let nothing be cut until the block ends; gives the call that lists the files that are the log then."""
         return self._upkeep.kept()
 
     def kept_for(self) -> Milliseconds | None:
@@ -267,10 +257,7 @@ class EmbeddedLog:
         return {topic: known[topic].stored for topic in topics if topic in known}
 
     async def capacity(self) -> int | None:
-        """Return how many bytes all messages may take together, by the limit of the folder or the size of the disk.
-
-        None while the disk is full.
-        """
+        """Return how many bytes all messages may take, by the folder's limit or the disk; None while it is full."""
         stored = sum(each.stored for each in self._state.topics.values())
         return await self._upkeep.capacity(stored)
 
@@ -423,10 +410,7 @@ class EmbeddedLog:
                 each.set_result(None)
 
     def _hide(self, outcomes: list[Outcome], done: "list[asyncio.Future[None]]") -> None:
-        """Fail: what was stored is on the disk, and the next start reads it from there.
-
-        Made visible it would be after a gap, and consumers would pass over what is missing.
-        """
+        """Fail: visible, it would come after a gap that consumers pass over. The next start reads it from the disk."""
         self._fail()
         for outcome in outcomes:
             stored = [append for share in outcome.shares for append in share.appends]

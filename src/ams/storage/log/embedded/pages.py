@@ -140,11 +140,7 @@ class Pages:
             self._weight -= self._kept.pop(key)[1]
 
     async def looked_up(self, ask: Callable[[], T]) -> T:
-        """Return what `ask` returns, loading what it lacks; errors of loading are raised as they are.
-
-        What was loaded for `ask` is there when it is called again, were it more than the budget: each round brings it
-        on, however many it takes.
-        """
+        """Return what `ask` returns, loading what it lacks, and keeping that till it is done."""
         loaded: list[tuple[NotLoaded, Any]] = []
         drops = self._drops
         try:

@@ -184,10 +184,7 @@ class Reader:
             return []
 
     def _noted(self, span: Span, found: list[Checked]) -> list[Checked]:
-        """Return what was found, but no damage of a segment that went meanwhile: its file may be another one's now.
-
-        Of what is there and not large a note is taken, as others may read it too.
-        """
+        """Note small records that were read; leave out damage of a segment that went: its file may be another's now."""
         sequence = span.segment.sequence
         if sequence not in self._catalog.by_sequence:
             return [] if any(isinstance(each, Damage) for each in found) else found

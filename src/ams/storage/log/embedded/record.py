@@ -182,10 +182,7 @@ def encode_loaded(
     counted: Iterable[int],
     some_have_ordering_keys: bool,
 ) -> tuple[bytes, list[int]]:
-    """Return the bytes of messages records, and the length of each; `counted` are their data bytes.
-
-    As a rule a record has one message: messages of other logs were published at any time.
-    """
+    """Return the bytes of messages records, mostly of one message, and each length; `counted` are their data bytes."""
     commit, durable, seed = stamp
     parts: list[bytes] = []
     lengths: list[int] = []

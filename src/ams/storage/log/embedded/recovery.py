@@ -62,10 +62,7 @@ class Restored:
 
 
 def recover(files: Disk, folder: str, options: LogOptions) -> Restored:
-    """Make the log in `folder` whole and return it, blocking.
-
-    Raises `Unusable` when the folder cannot be read or written, or was written by a newer version.
-    """
+    """Make the log in `folder` whole and return it, blocking. Raises `Unusable`."""
     try:
         return _Recovering(files, folder, options).run()
     except OSError as error:
@@ -246,10 +243,7 @@ class _Recovering:
         return True
 
     def _check_head(self, segment: Segment, found: Scanned) -> bool:
-        """Return whether both copies of the header are as they were written.
-
-        If they are not, it is damage but for a torn beginning.
-        """
+        """Return whether both copies of the header are whole; if not, it is damage but for a torn beginning."""
         data = self._head_bytes(segment)
         head = decode_head(data)
         ours = head is not None and (head.class_code, head.sequence) == (segment.kind.code, segment.sequence)

@@ -347,10 +347,7 @@ class Report(NamedTuple):
 
 
 def check(folder: str, *, files: Disk | None = None) -> Report:
-    """Read the whole log in `folder` and report; blocking, changes nothing.
-
-    Raises `Unusable` when it cannot be read, or was written by a newer version.
-    """
+    """Read the whole log in `folder` and report; blocking, changes nothing. Raises `Unusable`."""
     try:
         return _Check(files or Disk(), folder).run()
     except OSError as error:

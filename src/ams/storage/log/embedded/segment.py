@@ -88,10 +88,7 @@ def encode_head(header: SegmentHead) -> bytes:
 
 
 def decode_head(data: bytes) -> SegmentHead | None:
-    """Return what the first undamaged copy says; None when there is none.
-
-    Raises `Unusable` for a segment of another version.
-    """
+    """Return what the first undamaged copy says, or None. Raises `Unusable` for another version."""
     return _decode_copy(data[:_COPY_BYTES]) or _decode_copy(data[_COPY_BYTES:HEAD_BYTES])
 
 
@@ -158,10 +155,7 @@ class Spares:
         return sum(each.length for each in list(self._kept))
 
     def keep(self, code: int, sequence: int, path: str, length: int) -> bool:
-        """Make a spare of a segment's file, whose name is then gone for good; False: there are enough, or it failed.
-
-        After False the file, if it is still there, is to be removed.
-        """
+        """Make a spare of a segment's file, which then has another name; False: the file is to be removed."""
         with self._lock:
             if len(self._kept) >= MAX_SPARES or self.bytes + length > self._limit:
                 return False
@@ -182,10 +176,7 @@ class Spares:
         return True
 
     def take(self, code: int, sequence: int) -> Spare | None:
-        """Hand out the longest spare of a class, for the segment of this number; None when there is none for it.
-
-        Records in it can never pass for records of the segment: their checksums begin with another number.
-        """
+        """Hand out a class's longest spare whose old records cannot pass for this segment's; None: there is none."""
         with self._lock:
             fit = [each for each in self._kept if each.code == code and 0 < sequence - each.sequence < _SEED_PERIOD]
             if not fit:
@@ -259,10 +250,7 @@ class Open:
 
 
 class Writer:
-    """The open segment of a class. Used by the committer's thread alone; every call may raise `OSError`.
-
-    `sequences` gives the next number; also one whose segment could then not be made is used up.
-    """
+    """The open segment of a class, on the committer's thread. Every call may raise `OSError`."""
 
     def __init__(
         self,
@@ -310,10 +298,7 @@ class Writer:
         return segment
 
     def begin(self, now: Milliseconds) -> Open:
-        """Create the next segment and make it durable, name and header, before anything is written to it.
-
-        Its header names the good length of a segment that failed before it: from then on those bytes cannot return.
-        """
+        """Create the next segment, name and header durable. The header cuts the segment that failed before it."""
         sequence = next(self._sequences)
         path = log_path(self._folder, self.kind, sequence)
         reused = self._reuse(sequence, path, now)
@@ -330,10 +315,7 @@ class Writer:
         return self.open
 
     def _reuse(self, sequence: int, path: str, now: Milliseconds) -> tuple[FileHandle, int] | None:
-        """Make the file of a segment of a spare; None when there is none, or it cannot be had.
-
-        The header is durable before the file gets its name: under that name nothing else ever stands.
-        """
+        """Make a segment's file of a spare, if there is one; the header is durable before the file gets its name."""
         spare = self._spares.take(self.kind.code, sequence)
         if spare is None:
             return None

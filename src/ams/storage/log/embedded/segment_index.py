@@ -43,11 +43,7 @@ def unpacked(result: bytes | None) -> KeyedResult | None:
 
 
 class Entries:
-    """Records of one topic in one segment, in offset order.
-
-    Between two of them offsets may be missing: damaged ones, or ones that are in another retention class because the
-    topic changed its own.
-    """
+    """Records of one topic in one segment, in offset order; damaged ones, or those of another class, are missing."""
 
     __slots__ = ("counts", "firsts", "lengths", "positions", "times")
 

@@ -70,10 +70,7 @@ class LogState:
         self.commit = max(self.commit, outcome.commit)
 
     def table_rows(self) -> tuple[int, list[Row]]:
-        """Return what must outlive segments, for the thread that writes index files.
-
-        The commit is read first: what is newer in the rows does no harm, what were older would.
-        """
+        """Return what must outlive segments. The commit is read first: newer rows do no harm. On the sealing thread."""
         commit = self.commit
         return commit, [topic.row() for topic in list(self.topics.values())]
 
@@ -183,10 +180,7 @@ class Keys:
         return await self._answer(topic, hashed, messages)
 
     def claim_new(self, append: Append, messages: Sequence[Message], key: str) -> bool:
-        """Give an append its key; return whether that is certainly new and the append may be made now.
-
-        The key is then under way, until the append has its answer. If not, `claim` finds out.
-        """
+        """Give an append its key; True: it is certainly new, and under way now. If not, `claim` finds out."""
         topic, under_way = append.topic, self._state.keys
         append.key = encoded = key.encode()
         append.hashed = hashed = key_hash(topic.id, encoded)

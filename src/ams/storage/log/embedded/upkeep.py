@@ -182,10 +182,7 @@ class Upkeep:
 
     @contextlib.asynccontextmanager
     async def kept(self) -> AsyncIterator[Callable[[], Awaitable[Sequence[Part]]]]:
-        """Let no file go until the block ends; gives the call that lists the files that are the log at that moment.
-
-        Until the list is asked for no index is written: the caller may keep others waiting meanwhile.
-        """
+        """Let no file go until the block ends, and write no index until the given call has listed the files."""
         copy = object()
 
         async def parts() -> Sequence[Part]:

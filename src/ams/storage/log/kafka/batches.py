@@ -141,11 +141,7 @@ class TopicQueue:
             self.batch.expire(now)
 
     def next_batch(self, limit: int, now: float) -> Batch | None:
-        """Return the batch to be sent: the one that was sent before in vain, else the next requests, whole.
-
-        Those without a caller that waits at loop time `now` are given up. No request is above `limit`, and neither
-        are several together: a batch takes no more bytes than that.
-        """
+        """Return the batch to send: the last one again, else whole requests somebody awaits, up to `limit` bytes."""
         if self.batch is not None:
             self.batch.expire(now)
             if self.batch.is_awaited:

@@ -80,11 +80,7 @@ class Links:
         self._slow[node] = asyncio.get_running_loop().time()
 
     async def send(self, node: NodeId, request: Any, lane: Lane = ASK) -> Any:
-        """Send a request and return the response, without a look at the error codes in it.
-
-        Raises `KafkaConnectionError` when the broker cannot be reached or does not answer in time; whether it did
-        what it was asked to is not known then.
-        """
+        """Send a request, return the response unchecked. Raises `KafkaConnectionError`: it may have been done."""
         link = await self._link(node, lane)
         try:
             now = asyncio.get_running_loop().time()

@@ -64,10 +64,9 @@ class Fetcher:
     async def fetch(
         self, partition: Partition, start: Offset, size: int, *, until: float, enough: PendingRead | None = None
     ) -> Fetched:
-        """Return messages from `start` on: those of the first batch at least, and about `size` bytes in all.
+        """Return messages from `start` on: a whole batch at least, about `size` bytes, no more than `enough` takes.
 
-        No more than what `enough` still takes are made, if it is given. Raises `OffsetOutOfRangeError` for a start
-        that is not between the oldest message and the end, beside what `Connection.ask` raises.
+        Raises `OffsetOutOfRangeError`, and what `Connection.ask` raises.
         """
         part = await fetch_part(self._connection, partition, start, size, READ if enough else SCAN, until=until)
         runs, next_ = await self.decode(partition, part, start, enough)

@@ -43,10 +43,7 @@ _FETCH_BYTES = 2**20
 
 
 class Keys:
-    """Makes appends with keys; those with the same key, one after the other.
-
-    `append` appends messages, the first of which carries the key, unless they are not sent by a loop time.
-    """
+    """Makes appends with keys, one after the other for a key; `append` sends messages, the first with the key."""
 
     def __init__(
         self,
@@ -82,10 +79,7 @@ class Keys:
     async def answered(
         self, partition: Partition, messages: Sequence[Message], key: str, until: float
     ) -> Appended | None:
-        """Return where the messages of an earlier append with this key are; None when there was none.
-
-        Raises what `append` raises.
-        """
+        """Return where the messages of an earlier append with this key are, or None; raises what `append` raises."""
         task = asyncio.create_task(self._answered(partition, messages, key_hash(partition.topic, key.encode()), until))
         try:
             await _end_of(task, until)
@@ -142,10 +136,7 @@ class Keys:
     async def _answer(
         self, partition: Partition, hashed: bytes, claim: Claim, messages: Sequence[Message], until: float
     ) -> Appended | None:
-        """Return where the messages of a claim are; None when they are not stored.
-
-        Raises `KeyReused` when those that are stored are others.
-        """
+        """Return where the messages of a claim are; None when they are not stored. Raises `KeyReused` for others."""
         same = is_content(claim.content, messages)
         if claim.appended is None and claim.age < YOUNG:
             raise LogUnavailable

@@ -99,10 +99,7 @@ class KafkaLog:
         client_id: str = "ams",
         supervisor: Supervisor | None = None,
     ) -> Self:
-        """Connect to the brokers; when none answers, go on trying in the background.
-
-        `store` keeps what Kafka cannot, and is not closed with the log.
-        """
+        """Connect to the brokers, or go on trying in the background. `store` is not closed with the log."""
         log = cls(await Connection.open(options, client_id), options, store, supervisor)
         with contextlib.suppress(LogUnavailable):  # it is tried again until it is there
             await log._sender.identify()
@@ -146,11 +143,7 @@ class KafkaLog:
 
     @contextlib.asynccontextmanager
     async def held(self, topic: TopicId) -> AsyncIterator[None]:
-        """Let this process append nothing to a topic until the block ends (`Log.held`).
-
-        Other nodes are not held back: they learn that the topic is gone from the registry or from the brokers, and
-        what they append until then goes with the topic.
-        """
+        """Let this process append nothing to a topic until the block ends (`Log.held`); other nodes may append."""
         self._check_open()
         async with self._held_topics.hold(topic):
             await self._sender.quiet(topic)
@@ -204,10 +197,7 @@ class KafkaLog:
         return await self._keys.answered(await self._partition(topic), messages, key, self._connection.deadline())
 
     async def read(self, topic: TopicId, start: Offset, *, max_messages: int, max_bytes: int) -> Sequence[Stored]:
-        """Return messages from `start` on (`Log.read`), with all that any node had answered for when it began.
-
-        What others wrote into our topics: `ams.storage.log.kafka.records`. Holes are skipped.
-        """
+        """Return messages from `start` on (`Log.read`), with all that any node had answered for when it began."""
         partition = await self._partition(topic)
         with _Noticing(self._topics, partition):
             return await self._reader.read(partition, start, max_messages=max_messages, max_bytes=max_bytes)

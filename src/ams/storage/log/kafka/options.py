@@ -41,10 +41,7 @@ def addresses(options: KafkaOptions) -> list[tuple[str, int]]:
 
 
 def access(options: KafkaOptions) -> dict[str, Any]:
-    """Return how to get in, in the words of `aiokafka.conn.create_conn`.
-
-    Raises `BadSettings` for a file that holds no certificates.
-    """
+    """Return the arguments for `aiokafka.conn.create_conn`. Raises `BadSettings` for a file without certificates."""
     transport = "SSL" if options.tls else "PLAINTEXT"
     words: dict[str, Any] = {"security_protocol": f"SASL_{transport}" if options.user else transport}
     if options.tls:

@@ -281,11 +281,7 @@ class Reader:
         self._sizes: dict[TopicId, int] = {}
 
     async def read(self, partition: Partition, start: Offset, *, max_messages: int, max_bytes: int) -> Runs:
-        """Return messages from `start` on, or from the oldest when that is later.
-
-        At most `max_messages`, and at most `max_bytes` of fragments, but at least one message unless at the end.
-        Raises `LogUnavailable` and `TopicGone`.
-        """
+        """Return messages from `start` on (`Log.read`). Raises `LogUnavailable` and `TopicGone`."""
         pending, topic, until = PendingRead(max_messages, max_bytes), partition.topic, self._connection.deadline()
         start = max(start, partition.first)
         try:
@@ -342,10 +338,7 @@ class Reader:
         return None
 
     async def wait(self, partition: Partition, after: Offset, timeout: float) -> bool:
-        """Return True as soon as there is a message at `after` or later, False after `timeout` seconds.
-
-        False also when the topic is forgotten or the reader closes. `LogUnavailable` when no broker answers.
-        """
+        """Return True as soon as there is a message at `after` or later, False after `timeout` s or the topic's end."""
         if self._cache.newest(partition.topic) > after:
             return True
         return await self._follower.wait(partition, after, timeout)

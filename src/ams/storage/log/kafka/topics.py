@@ -303,10 +303,7 @@ class Topics:
         return True
 
     async def _make_all(self, topics: Sequence[NewTopic]) -> Sequence[KafkaError | None]:
-        """Make topics, and wait until all brokers that answer name their leaders, so that no node misses one.
-
-        Brokers learn of a topic one after the other; one that is slow is not waited for long.
-        """
+        """Make topics, and wait a little until all brokers name their leaders, so that no node misses one."""
         refused = await create_topics(self._connection, topics, self._connection.deadline())
         made = [each.name for each, error in zip(topics, refused, strict=True) if error is None]
         with contextlib.suppress(TimeoutError):

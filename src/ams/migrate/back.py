@@ -105,7 +105,6 @@ class _Returning:
         return Returned(self._expected, moved, self._oddities)
 
     async def _since(self, topic: MovedTopic) -> _Since | None:
-        """Return what a topic has; None for one that is deleted here."""
         project, name = topic.line.project, topic.line.name
         first, end = topic.bounds.first, topic.bounds.end
         try:
@@ -188,7 +187,6 @@ class _Returning:
         return True
 
     def _made_since(self) -> Iterator[Oddity]:
-        """Yield what was made here since the cut: it stays here."""
         known = {
             *(("topic", f"{each.line.project}/{each.line.name}") for each in self._found.topics),
             *(("subscription", f"{each.project}/{each.name}") for each in self._found.subscriptions),

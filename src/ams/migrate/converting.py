@@ -346,7 +346,6 @@ class _Conversion:
         return MovedTopic(line, kafka, max(size, 0), bounds)
 
     def _listed(self, what: str, several: Sequence[Document]) -> tuple[str, ...]:
-        """Return the names on an access list, each once."""
         names: dict[str, None] = {}
         for identity in (each for one in several for each in _texts(one, "acl")):
             name = self.users.get(identity)
@@ -518,7 +517,6 @@ def _made(each: Document) -> int | None:
 
 
 def _written(each: Document, name: str) -> int | None:
-    """Return a date that is kept as text; registrations have such."""
     try:
         return _time({name: datetime.fromisoformat(_text(each, name))}, name)
     except ValueError:

@@ -150,7 +150,6 @@ class Copying:
         (Path(folder) / FILE).unlink(missing_ok=True)
 
     async def _look(self) -> None:
-        """Look at what there is; refuse an installation that holds something of somebody else."""
         self._is_filled = not await self._registry.is_empty()
         if self._is_filled and not self._notes.topics:
             raise Unusable("there are users or topics already: move into a new installation")
@@ -174,7 +173,6 @@ class Copying:
         return [each for each in _identities(topic) if each in self._there]
 
     async def _make(self, new: Mapping[TopicId, MovedTopic]) -> None:
-        """Make the logs of topics. They share commits."""
         self._notes.add(new)
         await asyncio.gather(*map(self._create, new, new.values()))
         self._there |= new.keys()

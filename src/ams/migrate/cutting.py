@@ -115,7 +115,6 @@ async def cut(move: Move, service: NewService, steps: Steps, progress: Progress,
 
 
 async def _check_still(old: Source, found: Plan) -> None:
-    """Raise `Unusable` when something came to the old service meanwhile."""
     await old.messages.look()
     for topic in found.found.topics:
         if old.messages.bounds(topic.kafka).end != topic.bounds.end:
@@ -144,7 +143,6 @@ async def _start(service: Client, steps: Steps, tell: Tell) -> None:
 
 
 def _check_token(found: Plan, token: str, service_token: str) -> None:
-    """Raise `Unusable` when the new service will not take the token for that of a service_admin."""
     admins = {each.token for each in found.found.users if "service_admin" in each.service_roles}
     if token not in admins | {service_token} or not token:
         raise Unusable("the token is not that of a service_admin of the old service: see AMS_TOKEN")
@@ -226,7 +224,6 @@ class Held:
                 self._steps.proxy.lead(self._service)
 
     async def _start_again(self) -> bool:
-        """Return whether it runs."""
         if not self._is_stopped:
             return True
         if self._steps.restore:

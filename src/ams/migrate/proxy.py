@@ -25,7 +25,6 @@ class Proxy:
     """haproxy at a socket's path or HOST:PORT, and its map. Raises `Unusable` when it cannot be asked, or refuses."""
 
     def __init__(self, address: str, map_file: str, tell: Callable[[str], None]) -> None:
-        """Take where it is; `tell` is told what is left to do by hand."""
         self._address = address
         self._map = map_file
         self._tell = tell

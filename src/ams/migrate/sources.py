@@ -254,7 +254,6 @@ def read_part(servers: str, topic: str, start: int, end: int) -> Part:
 
 @lru_cache(1)
 def _of_process(servers: str) -> tuple[asyncio.Runner, Kafka]:
-    """Connect this process to the brokers, for as long as it runs."""
     running, kafka = asyncio.Runner(), Kafka(servers)
 
     def leave() -> None:

@@ -179,7 +179,6 @@ def _each(items: Iterable[T], ask: Callable[[T], A]) -> list[A]:
 
 
 def _users(found: Converted, client: Client, ca: str | None) -> Iterator[Difference]:
-    """Try every token, and compare whose it is and what it may do."""
     roles: dict[str, dict[str, set[str]]] = defaultdict(dict)
     for each in found.memberships:
         roles[each.user][each.project] = set(each.roles)
@@ -291,7 +290,6 @@ class _Sum:
         self._hash = hashlib.sha256()
 
     def add(self, messages: Sequence[tuple[int, str, Mapping[str, str], str]]) -> None:
-        """Take messages in: offset, publish time, attributes and data."""
         if messages and messages[-1][0] == self._last and not any(messages[-1][2:]):
             messages = messages[:-1]
         self.count += len(messages)

@@ -310,7 +310,6 @@ class SegmentCatalog:
         return bisect_left(range(len(segments)), True, start, key=holds)
 
     def _in_segment(self, segment: Segment, topic: TopicId, offset: Offset) -> IndexPosition | None:
-        """Return where `offset`, or the first message after it, is in one segment; None when there is neither."""
         if segment.entries is not None:
             entries = segment.entries.topics.get(topic)
             return IndexPosition(segment, entries, entries.at(offset)) if entries and offset < entries.end else None
@@ -349,7 +348,6 @@ class SegmentCatalog:
         return found
 
     def _reach(self, segments: list[Segment], number: int, topic: TopicId) -> TopicExtent:
-        """Return how far a topic came in a class up to and including one of its segments."""
         while number >= 0:
             segment = segments[number]
             if segment.entries is None:

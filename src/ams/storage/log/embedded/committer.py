@@ -345,7 +345,6 @@ class Committer:
         self._resume()
 
     def _begin_large(self, writer: Writer, append: Append, now: Milliseconds) -> Outcome:
-        """Find a place for an append that is written in slices."""
         outcome, size = Outcome(writer.kind.code), room_for(append, self._options)
         refusal = self._refusal(size)
         if refusal:
@@ -427,7 +426,6 @@ class Committer:
         return control.topic.kind
 
     def _make_ready(self, writer: Writer, size: int, now: Milliseconds, outcome: Outcome) -> None:
-        """Have an open segment that takes `size` bytes of fragments."""
         if writer.is_due(size, now):
             self._close(writer, outcome)
         if writer.open is None:
@@ -547,7 +545,6 @@ class Committer:
 
 
 def _by_class(group: Appends) -> Mapping[int, Appends]:
-    """Return a group's appends by the class whose segment they go to: usually one."""
     codes = {topic.kind.code for topic in group}
     if len(codes) == 1:
         return {codes.pop(): group}

@@ -215,7 +215,6 @@ class Packed:
         self._add_record(topic, first, time, head, notes, fragments, append.has_ordering_keys)
 
     def _note(self, append: Append, notes: list[bytes]) -> int:
-        """Add the key note of an append; return its length."""
         assert append.answer is not None
         note = encode_note(append.key, append.content, append.answer.first, append.answer.count)
         notes.append(note)

@@ -146,7 +146,6 @@ class Directory:
     """The directory of an index file, in memory."""
 
     def __init__(self, head: IndexHead, data: bytes) -> None:
-        """Check and hold it; raises `Damaged` when it is not what was written."""
         if len(data) != head.directory_bytes or zlib.crc32(data) != head.directory_checksum:
             raise Damaged("directory checksum")
         self.head, self._data = head, data

@@ -341,7 +341,6 @@ class EmbeddedLog:
             raise LogUnavailable
 
     async def _aged(self, topic: TopicId) -> TopicState:
-        """Return a topic, its oldest offset moved up to what retention keeps."""
         state = self._topic(topic)
         now = self._upkeep.retention_clock.wall()
         if now >= state.age_due:
@@ -349,7 +348,6 @@ class EmbeddedLog:
         return state
 
     async def _age(self, state: TopicState, now: Milliseconds) -> None:
-        """Move the oldest offset past what is gone or too old, and work out when to look next."""
         retention = state.retention or self._options.retention
         find = self._state.catalog.find
         state.age_due = Milliseconds(now + _MAX_AGE_CHECK_MS)
@@ -419,7 +417,6 @@ class EmbeddedLog:
         _refuse(done)
 
     def _writing_ended(self) -> None:
-        """Fail all that waits for a committer that is no more."""
         self._fail()
         taken, waiting, chores = self._committer.left()
         self._state.give_up(taken, is_known=False)

@@ -105,7 +105,6 @@ class Pages:
     """Bytes of files, and a bounded store of what was made of them."""
 
     def __init__(self, files: Disk, budget: int) -> None:
-        """Keep up to `budget` bytes of loaded things."""
         self.open = OpenFiles(files)
         self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="ams-log-read")
         self._budget = budget

@@ -166,7 +166,6 @@ class _Recovering:
         return TopicState(topic, retention, class_of(retention or self._options.retention))
 
     def _scan_class(self, segments: list[Segment]) -> None:
-        """Read the segments without an index; drop the empty ones from the list."""
         self._drop_unborn(segments)
         # What is good of failed segments without an index, as their successors say.
         first = next((number for number, segment in enumerate(segments) if segment.head is None), len(segments))
@@ -300,7 +299,6 @@ class _Recovering:
             self._log.topics[topic].classes |= 1 << kind.code
 
     def _complete(self, segment: Segment) -> None:
-        """Forget topics that are dropped, and take the filter of the index."""
         if segment.entries is not None:
             content = segment.entries.topics
             for topic in content.keys() - self._log.topics.keys():

@@ -220,7 +220,6 @@ class Scanner:
         return True
 
     def _next_header(self, position: int) -> int:
-        """Return where the next undamaged header is; the end of the segment when there is none."""
         while position < self.length:
             offset = self._offset(position, min(HEADER_BYTES, self.length - position))
             found = self._window.find(MAGIC, offset)
@@ -379,31 +378,29 @@ class _Check:
         )
 
     def _check_class(self, kind: RetentionClass) -> None:
-        names = self._files.names(os.path.join(self._folder, kind.name))
-        numbers = {ending: self._numbers(names, ending) for ending in (".log", ".idx")}
-        cuts = dict(self._cuts(kind, numbers[".log"]))
-        for sequence in numbers[".log"]:
-            head = self._head(kind, sequence) if sequence in numbers[".idx"] else None
-            closed = sequence in numbers[".idx"] or sequence != numbers[".log"][-1]
+        logs: list[int] = []
+        indexes: list[int] = []
+        for name in self._files.names(os.path.join(self._folder, kind.name)):
+            sequence = sequence_of(name)
+            if sequence is not None:
+                (logs if name.endswith(".log") else indexes).append(sequence)
+        cuts: dict[int, Cut] = {}
+        for sequence in logs:
+            path = log_path(self._folder, kind, sequence)
+            data = read_at(self._files, path, HEAD_BYTES, 0)
+            segment_head = decode_head(data)
+            if len(data) == HEAD_BYTES and not head_is_whole(data):
+                self._note(path, 0, "segment header checksum", HEAD_BYTES)
+            if segment_head is not None and segment_head.cut is not None:
+                cuts[segment_head.cut.sequence] = segment_head.cut
+        for sequence in logs:
+            head = self._head(kind, sequence) if sequence in indexes else None
+            closed = sequence in indexes or sequence != logs[-1]
             self._check_segment(kind, sequence, head, cuts.get(sequence), closed=closed)
-        for sequence in sorted(set(numbers[".idx"]) - set(numbers[".log"])):
+        for sequence in sorted(set(indexes) - set(logs)):
             head = self._head(kind, sequence)
             if head is not None:
                 self._directory(index_path(self._folder, kind, sequence), head)
-
-    def _numbers(self, names: list[str], ending: str) -> list[int]:
-        found = (sequence_of(name) for name in names if name.endswith(ending))
-        return [sequence for sequence in found if sequence is not None]
-
-    def _cuts(self, kind: RetentionClass, sequences: list[int]) -> Iterator[tuple[int, Cut]]:
-        for sequence in sequences:
-            path = log_path(self._folder, kind, sequence)
-            data = read_at(self._files, path, HEAD_BYTES, 0)
-            head = decode_head(data)
-            if len(data) == HEAD_BYTES and not head_is_whole(data):
-                self._note(path, 0, "segment header checksum", HEAD_BYTES)
-            if head is not None and head.cut is not None:
-                yield head.cut.sequence, head.cut
 
     def _head(self, kind: RetentionClass, sequence: int) -> IndexHead | None:
         path = index_path(self._folder, kind, sequence)

@@ -407,7 +407,6 @@ class Writer:
         return self._cut is not None
 
     def _close(self, handle: FileHandle) -> None:
-        """Close a file nothing more is expected of: all that counts was synced, or has failed already."""
         with contextlib.suppress(OSError):
             self._files.close(handle)
 

@@ -79,20 +79,12 @@ class Entries:
         self.positions.append(position)
         self.lengths.append(length)
 
-    def extend(
-        self,
-        firsts: Sequence[int],
-        times: Sequence[int],
-        counts: Sequence[int],
-        positions: Sequence[int],
-        lengths: Sequence[int],
-    ) -> None:
-        """Take more records."""
-        self.firsts.extend(firsts)
-        self.times.extend(times)
-        self.counts.extend(counts)
-        self.positions.extend(positions)
-        self.lengths.extend(lengths)
+    def extend(self, *columns: Sequence[int]) -> None:
+        """Take more records: first offsets, times, counts, positions and lengths."""
+        for own, more in zip(
+            (self.firsts, self.times, self.counts, self.positions, self.lengths), columns, strict=True
+        ):
+            own.extend(more)
 
     def at(self, offset: Offset) -> int:
         """Return the number of the record that holds `offset`, or of the first one after it; `len` when past all."""
@@ -127,10 +119,10 @@ class SegmentEntries:
         if time > self.newest:
             self.newest = time
 
-    def extend(self, topic: TopicId, firsts: Sequence[int], times: Sequence[int], *rest: Sequence[int]) -> None:
+    def extend(self, topic: TopicId, *columns: Sequence[int]) -> None:
         """Take more records of one topic."""
-        self.topics.setdefault(topic, Entries()).extend(firsts, times, *rest)
-        self.note_time(Milliseconds(times[-1]))
+        self.topics.setdefault(topic, Entries()).extend(*columns)
+        self.note_time(Milliseconds(columns[1][-1]))
 
     def note_time(self, time: Milliseconds) -> None:
         """Take note of the time of a record."""

@@ -69,7 +69,6 @@ class Sealer:
     """Writes index files, one at a time, on a thread; every call may raise `OSError`."""
 
     def __init__(self, files: Disk, table: Callable[[], tuple[int, list[Row]]]) -> None:
-        """`table` is `LogState.table_rows`."""
         self._files, self._table = files, table
         self._reach: dict[int, tuple[int, dict[TopicId, TopicExtent]]] = {}
         """By class: how far each topic came up to the segment of this sequence."""
@@ -334,7 +333,6 @@ class Upkeep:
     async def _oldest_unneeded(
         self, needed: Mapping[TopicId, Offset], holding: Collection[TopicId] | None = None
     ) -> Segment | None:
-        """Return the oldest sealed segment of which nothing is needed, and that holds something of `holding`."""
         sealed = [each for each in self._state.catalog if each.head is not None]
         for segment in sorted(sealed, key=lambda each: each.sequence):
             if self._needed is None and holding is None:
@@ -357,7 +355,6 @@ class Upkeep:
         return holds
 
     def _index_of(self, segment: Segment) -> Index:
-        """Return the index of a segment, of which the memory holds all while its file is damaged."""
         return segment.entries or self._state.catalog.directory(segment)
 
     def _shares_of(self, segment: Segment) -> list[Share]:

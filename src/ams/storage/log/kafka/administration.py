@@ -37,8 +37,6 @@ _TIMEOUT_MS = 3000  # how long a broker may wait for the controller
 
 
 class _ListResponse(Response):
-    """An answer about all topics, as bytes."""
-
     API_KEY = MetadataResponse_v5.API_KEY
     API_VERSION = MetadataResponse_v5.API_VERSION
     SCHEMA = MetadataResponse_v5.SCHEMA

@@ -210,7 +210,6 @@ class Leaders:
 
 
 def _leader(code: int, partitions: Any) -> NodeId | Exception:
-    """Return the leader of a topic, or the `KafkaError` that says why there is none."""
     for problem, number, leader, *_ in () if code else partitions:
         if number == 0:
             if leader >= 0:

@@ -231,6 +231,5 @@ class _Request(FetchRequest):  # type: ignore[misc]  # aiokafka has no types
         self._gone = [(name, [0]) for name in gone]
 
     def build(self, request_struct_class: Any) -> Any:
-        """Return the request as it goes over the wire; of version 11, which brokers have since Kafka 2.3."""
         head = (CONSUMER, self._max_wait_ms, self._min_bytes, self._max_bytes, self._isolation_level)
         return request_struct_class(*head, *self._session, self._new, self._gone, "")

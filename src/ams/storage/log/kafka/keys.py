@@ -136,7 +136,6 @@ class Keys:
     async def _answer(
         self, partition: Partition, hashed: bytes, claim: Claim, messages: Sequence[Message], until: float
     ) -> Appended | None:
-        """Return where the messages of a claim are; None when they are not stored. Raises `KeyReused` for others."""
         same = is_content(claim.content, messages)
         if claim.appended is None and claim.age < YOUNG:
             raise LogUnavailable

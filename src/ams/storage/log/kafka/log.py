@@ -39,8 +39,6 @@ _FORGET_EVERY = 300  # rounds between removals of old keys: often, so that there
 
 
 class _HeldTopics:
-    """Which topics are held."""
-
     def __init__(self) -> None:
         self._held: dict[TopicId, asyncio.Future[None]] = {}
 
@@ -53,7 +51,6 @@ class _HeldTopics:
 
     @contextlib.asynccontextmanager
     async def hold(self, topic: TopicId) -> AsyncIterator[None]:
-        """Hold a topic until the block ends; it begins when the topic is not held any more."""
         await self.released(topic)
         held = self._held[topic] = asyncio.get_running_loop().create_future()
         try:
@@ -323,7 +320,6 @@ class KafkaLog:
             raise LogUnavailable
 
     async def _cut(self, partition: Partition, age: Milliseconds) -> None:
-        """Delete messages older than `age`, by the clock of this node."""
         oldest, end = await self._reader.bounds(partition)
         kept = await self._reader.offset_at(partition, Milliseconds(self._clock.wall() - age))
         before = end if kept is None else kept

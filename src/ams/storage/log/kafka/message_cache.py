@@ -279,7 +279,6 @@ class ReadAhead:
             self._drop(topic, held.start)
 
     def _pop(self, key: tuple[TopicId, Offset]) -> bool:
-        """Remove an end; return whether there was one."""
         end = self._ends.pop(key, None)
         self._sequels -= end is not None and end.sequel
         return end is not None

@@ -45,8 +45,6 @@ LAG = 0.05  # seconds until a leader is asked again that does not show yet what 
 
 @dataclass(eq=False)
 class _FollowedTopic:
-    """A topic that is waited on."""
-
     partition: Partition
     position: Offset  # where the next question begins
     waiters: dict["asyncio.Future[bool]", Offset] = field(default_factory=dict)  # the offsets they wait for
@@ -109,7 +107,6 @@ class _Follower:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def wait(self, partition: Partition, after: Offset, timeout: float) -> bool:
-        """Return True as soon as there is a message at `after` or later; see `Reader.wait`."""
         followed = self._followed.get(partition.topic)
         if followed is None:
             followed = self._followed[partition.topic] = _FollowedTopic(partition, after)
@@ -161,7 +158,6 @@ class _Follower:
         self._start(self._find(followed, pause, out_of_range))
 
     async def _find(self, followed: _FollowedTopic, pause: float, out_of_range: bool) -> None:
-        """Find the leader of a topic, for as long as a call waits on it."""
         await asyncio.sleep(pause)
         while followed.waiters and followed.broker is None:
             try:

@@ -231,7 +231,6 @@ class Sender:
         return load
 
     async def _carry(self, node: NodeId, broker: _Broker, lane: Lane, load: list[tuple[TopicQueue, Batch]]) -> None:
-        """Send one request, and go on by what its answer says of each batch."""
         try:
             answers = await self._answers(node, lane, load)
         except KafkaError as error:  # it is not known what the broker did, nor whether it still leads others
@@ -339,8 +338,6 @@ class Sender:
 
 
 class _ProduceResult(NamedTuple):
-    """What a broker said of a batch."""
-
     error: KafkaError | None
     offset: int = -1
     time: Milliseconds = Milliseconds(-1)

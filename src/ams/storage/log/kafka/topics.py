@@ -155,7 +155,6 @@ class Topics:
     """Every topic of ours, found by identity, made and deleted."""
 
     def __init__(self, connection: Connection, options: KafkaOptions, gone: Callable[[Partition], None]) -> None:
-        """`gone` is called for each topic that is no longer there."""
         self._connection, self._options, self._gone = connection, options, gone
         self.standards = Standards(connection, options)
         self._listed: dict[TopicId, Listed] = {}

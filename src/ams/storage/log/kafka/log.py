@@ -89,15 +89,9 @@ class KafkaLog:
         self._closed = False
 
     @classmethod
-    async def open(
-        cls,
-        options: KafkaOptions,
-        store: IdempotencyStore,
-        client_id: str = "ams",
-        supervisor: Supervisor | None = None,
-    ) -> Self:
+    async def open(cls, options: KafkaOptions, store: IdempotencyStore, supervisor: Supervisor | None = None) -> Self:
         """Connect to the brokers, or go on trying in the background. `store` is not closed with the log."""
-        log = cls(await Connection.open(options, client_id), options, store, supervisor)
+        log = cls(await Connection.open(options), options, store, supervisor)
         with contextlib.suppress(LogUnavailable):  # it is tried again until it is there
             await log._sender.identify()
         log._was_away = not log._connection.reachable  # the start, which waits for it, says so then

@@ -76,8 +76,7 @@ class _Recovering:
         self._trimmed: list[Trimmed] = []
         self._damage: list[Damage] = []
         self._heads: dict[str, IndexHead] = {}  # of every index file that can be read, by its path
-        self._indexed: set[int] = set()
-        """Sequences that have an index file, readable or not: they were durable to their end before it was made."""
+        self._indexed: set[int] = set()  # have an index file, readable or not: durable to their end before that
         self._scanned: dict[int, Scanned] = {}
         self._bytes = 0
         self._known = 0  # the last commit whose creates, drops and retentions are in the table

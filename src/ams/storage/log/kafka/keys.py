@@ -60,11 +60,10 @@ class Keys:
         self._under_way: dict[bytes, asyncio.Task[Appended]] = {}
 
     async def append(self, partition: Partition, messages: Sequence[Message], key: str, until: float) -> Appended:
-        """Append messages unless they were with this key; return where they are.
+        """Append messages unless they were with this key; return where they are. It goes on when its caller leaves.
 
-        Raises `KeyReused` when the key came with other messages, `LogUnavailable` while it is not known what became of
-        an earlier append with it, also when it takes until loop time `until`. One that has begun goes on when its
-        caller leaves.
+        Raises `KeyReused` for other messages, `LogUnavailable` at `until`, and while it is not known what became of an earlier
+        append with it.
         """
         hashed = key_hash(partition.topic, key.encode())
         while (before := self._under_way.get(hashed)) is not None:
@@ -176,8 +175,7 @@ class Keys:
 
 
 async def _end_of(task: "asyncio.Task[Any]", until: float) -> None:
-    """Wait for the end of a task, which goes on without its caller; raise `LogUnavailable` at loop time `until`, or a
-    moment after.
+    """Wait for a task, which goes on without its caller; raise `LogUnavailable` soon after loop time `until`.
 
     The caller need be no task, as `asyncio.timeout` wants it: a publish on the lane is none.
     """

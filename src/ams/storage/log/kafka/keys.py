@@ -60,10 +60,10 @@ class Keys:
         self._under_way: dict[bytes, asyncio.Task[Appended]] = {}
 
     async def append(self, partition: Partition, messages: Sequence[Message], key: str, until: float) -> Appended:
-        """Append messages unless they were with this key; return where they are. It goes on when its caller leaves.
+        """Append messages unless they were with this key; return where they are. It goes on without its caller.
 
-        Raises `KeyReused` for other messages, `LogUnavailable` at `until`, and while it is not known what became of an earlier
-        append with it.
+        Raises `KeyReused` for other messages, `LogUnavailable` at `until`, and while the fate of an earlier append with
+        it is not known.
         """
         hashed = key_hash(partition.topic, key.encode())
         while (before := self._under_way.get(hashed)) is not None:

@@ -88,7 +88,8 @@ class Sender:
         """Queue a request behind those of its topic, which waits until loop time `until`; raises `TooLarge`.
 
         `times` are those of messages that are loaded; the answer's time is -1 then, unless the broker gave its own. The
-        future raises `Unsent` when it was given up before it was sent, `LogUnavailable` when it may be stored, `TopicGone`.
+        future raises `Unsent` when it was given up before it was sent, `LogUnavailable` when it may be stored, or
+        `TopicGone`.
         """
         if self._closing or not self._connection.reachable or until <= self._loop.time():
             raise Unsent

@@ -94,7 +94,7 @@ class Keys:
     async def forget_old(self) -> None:
         """Remove keys of topics that were looked at, when they are older than their topic keeps them."""
         window = self._options.idempotency_window
-        await self._store.forget_old({topic: window or age for topic, age in self._topics.standards.ages().items()})
+        await self._store.forget_old({topic: window or kept.age for topic, kept in self._topics.kept.items()})
 
     async def close(self) -> None:
         """Wait for the appends under way."""

@@ -189,10 +189,7 @@ class _Recovering:
                 segments.remove(segment)
 
     def _read_head(self, segment: Segment) -> SegmentHead | None:
-        return decode_head(self._head_bytes(segment))
-
-    def _head_bytes(self, segment: Segment) -> bytes:
-        return read_at(self._files, segment.path, HEAD_BYTES, 0)
+        return decode_head(read_at(self._files, segment.path, HEAD_BYTES, 0))
 
     def _scan(self, segment: Segment, cut: Cut | None, *, last: bool) -> None:
         size = self._size(segment.path)
@@ -242,7 +239,7 @@ class _Recovering:
 
     def _check_head(self, segment: Segment, found: Scanned) -> bool:
         """Return whether both copies of the header are whole; if not, it is damage but for a torn beginning."""
-        data = self._head_bytes(segment)
+        data = read_at(self._files, segment.path, HEAD_BYTES, 0)
         head = decode_head(data)
         ours = head is not None and (head.class_code, head.sequence) == (segment.kind.code, segment.sequence)
         whole = ours and head_is_whole(data)

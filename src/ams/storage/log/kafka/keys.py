@@ -193,19 +193,12 @@ async def find_append(
         part = await fetch_part(connection, partition, at, _FETCH_BYTES, SCAN, until=connection.deadline())
         before = at
         for batch in batches(part.data):
-            found = None if batch.is_control_batch else _first_with(batch, hashed)
-            if found is not None:
-                return Appended(Offset(found.offset + partition.first), count, Milliseconds(found.timestamp))
+            with contextlib.suppress(*UNREADABLE):  # a batch that cannot be read is not ours
+                for record in () if batch.is_control_batch else batch:
+                    if (KEY, hashed) in record.headers:
+                        return Appended(Offset(record.offset + partition.first), count, Milliseconds(record.timestamp))
             at = Offset(max(at, batch.next_offset + partition.first))
             await asyncio.sleep(0)
         if at == before:  # nothing is there, though it was said to be: the end of what may be seen
             return None
     return None
-
-
-def _first_with(batch: Any, hashed: bytes) -> Any:
-    """Return the first record of a batch with this key; none is in a batch that cannot be read, so it is not ours."""
-    try:
-        return next((record for record in batch if (KEY, hashed) in record.headers), None)
-    except UNREADABLE:
-        return None

@@ -170,11 +170,11 @@ class Source(OptionSet):
     def opened(self) -> "AbstractAsyncContextManager[OldSource]":
         """Open it; raise `Usage` where it is not said where it is."""
         need("migrate")
-        from ams.migrate.sources import Place, opened
+        from ams.migrate.sources import opened
 
         if not (self.mongodb and self.kafka):
             raise Usage("say where the reference is: --mongodb and --kafka")
-        return opened(Place(self.mongodb, self.database, self.kafka))
+        return opened(self.mongodb, self.database, self.kafka)
 
 
 HaProxySocket = Annotated[str, option("Its runtime API: the path of the socket, or HOST:PORT.", "--haproxy")]

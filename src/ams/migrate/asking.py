@@ -91,12 +91,12 @@ class TooLarge(Exception):
 class Side:
     """One of the services, and the token of a service_admin there."""
 
-    def __init__(self, endpoint: str, token: str, ca: str | None = None, timeout: float = 30.0) -> None:
+    def __init__(self, endpoint: str, token: str, ca: str | None = None) -> None:
         """Raise `InvalidInput` for what cannot be an endpoint or a token, and `Unusable` for a file of no use."""
         self.endpoint = base(endpoint)
         self.token = token
         trusted = trust(self.endpoint, ca, None, None)
-        arguments = httpx_arguments(self.endpoint, token, trusted, timeout)
+        arguments = httpx_arguments(self.endpoint, token, trusted, 30.0)
         arguments["headers"] = {}
         arguments["limits"] = httpx.Limits(max_connections=AT_ONCE, max_keepalive_connections=AT_ONCE)
         self._http = httpx.AsyncClient(**arguments)

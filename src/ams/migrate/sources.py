@@ -373,30 +373,22 @@ def _moment(said: Any) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """The addresses of the reference's stores."""
-
-    mongodb: str = field(default="", repr=False)
-    database: str = "argo_msg"
-    kafka: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Source:
     """The reference while it is read; all it gives raises `Unavailable`, which names no secret."""
 
-    place: Place
+    mongodb: str = field(repr=False)
+    database: str
     messages: Kafka  # bounds are those of when it was looked last; before the first look there are none
 
     async def documents(self) -> Documents:
         """Read all documents, and what topics have, anew."""
-        found = await asyncio.to_thread(read_documents, self.place.mongodb, self.place.database)
+        found = await asyncio.to_thread(read_documents, self.mongodb, self.database)
         await self.messages.look()  # behind it: no position is past the end of its topic
         return found
 
 
 @contextlib.asynccontextmanager
-async def opened(place: Place) -> AsyncIterator[Source]:
-    """Open the source at a place until the block ends."""
-    async with Kafka(place.kafka) as kafka:
-        yield Source(place, kafka)
+async def opened(mongodb: str, database: str, kafka: str) -> AsyncIterator[Source]:
+    """Open the source at these addresses until the block ends."""
+    async with Kafka(kafka) as messages:
+        yield Source(mongodb, database, messages)

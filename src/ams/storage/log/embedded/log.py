@@ -30,8 +30,7 @@ from ams.storage.log.embedded.upkeep import Needed, Pressed, Upkeep
 logger = structlog.get_logger("ams.log")
 
 MAX_APPEND_BYTES = 256 * MIB  # an append never crosses a segment, whose positions are 32 bits
-WRITING, MEMORY = "writing of the log", "memory of the log"
-"""The vital parts: the thread that stores, and the state in memory of what is stored."""
+WRITING, MEMORY = "writing of the log", "memory of the log"  # vital parts
 _INDEX_MEMORY = 64 * MIB
 _AT_ONCE = 64  # topics looked at before other tasks get their turn
 _MAX_AGE_CHECK_MS = 1000  # a topic's age is looked at no more often than this

@@ -76,8 +76,7 @@ class _Recovering:
         self._trimmed: list[Trimmed] = []
         self._damage: list[Damage] = []
         self._heads: dict[str, IndexHead] = {}  # of every index file that can be read, by its path
-        self._indexed: set[int] = set()
-        """Sequences that have an index file, readable or not: they were durable to their end before it was made."""
+        self._indexed: set[int] = set()  # have an index file, readable or not: durable to their end before that
         self._scanned: dict[int, Scanned] = {}
         self._bytes = 0
         self._known = 0  # the last commit whose creates, drops and retentions are in the table
@@ -190,10 +189,7 @@ class _Recovering:
                 segments.remove(segment)
 
     def _read_head(self, segment: Segment) -> SegmentHead | None:
-        return decode_head(self._head_bytes(segment))
-
-    def _head_bytes(self, segment: Segment) -> bytes:
-        return read_at(self._files, segment.path, HEAD_BYTES, 0)
+        return decode_head(read_at(self._files, segment.path, HEAD_BYTES, 0))
 
     def _scan(self, segment: Segment, cut: Cut | None, *, last: bool) -> None:
         size = self._size(segment.path)
@@ -243,7 +239,7 @@ class _Recovering:
 
     def _check_head(self, segment: Segment, found: Scanned) -> bool:
         """Return whether both copies of the header are whole; if not, it is damage but for a torn beginning."""
-        data = self._head_bytes(segment)
+        data = read_at(self._files, segment.path, HEAD_BYTES, 0)
         head = decode_head(data)
         ours = head is not None and (head.class_code, head.sequence) == (segment.kind.code, segment.sequence)
         whole = ours and head_is_whole(data)

@@ -120,7 +120,7 @@ class TopicEnd:
 
 
 @dataclass(slots=True)
-class Scanner:
+class _Scanner:
     """Scans one segment."""
 
     files: Disk
@@ -138,7 +138,6 @@ class Scanner:
     _found: Scanned = field(default_factory=Scanned)
 
     def scan(self) -> Scanned:
-        """Read it all."""
         position = HEAD_BYTES
         while position < self.length and not self._found.torn:
             header = self._header(position)
@@ -311,7 +310,7 @@ def scan(
         limit = size if length is None else length
         head = decode_head(files.read(handle, HEAD_BYTES, 0))
         held = head.held if head is not None and head.sequence == sequence else 0
-        found = Scanner(files, handle, path, seed_of(sequence), min(limit, size), closed, known or {}, held).scan()
+        found = _Scanner(files, handle, path, seed_of(sequence), min(limit, size), closed, known or {}, held).scan()
         if size < limit:
             found.damage.append(Damage(path, size, limit - size, "the file ends too early"))
         return found

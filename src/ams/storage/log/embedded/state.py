@@ -41,7 +41,7 @@ class LogState:
     commit: int  # the last commit applied here
     table: str | None  # path of the index file with the newest table of topics
     keys: dict[bytes, "asyncio.Future[None] | None"] = field(default_factory=dict)
-    """By hash, the keys of appends under way: what completes when such a one has its answer; None: nobody waits."""
+    """By hash, the keys of appends under way; None: nobody waits for the answer."""
     creating: dict[TopicId, "asyncio.Future[None]"] = field(default_factory=dict)  # topics whose creation is under way
     has_dropped: bool = False  # whether topics were dropped whose segments may hold nothing else
     unsealed: list[Segment] = field(default_factory=list)  # closed segments without an index file, oldest first

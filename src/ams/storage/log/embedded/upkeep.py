@@ -143,7 +143,7 @@ class Upkeep:
         self._keepers: dict[object, Milliseconds] = {}  # copies under way, and when they began: no file goes
         self._about_to_list: set[object] = set()  # those of them that have not asked for the list of files yet
 
-    def keep_needed(self, needed: "Needed", pressed: "Pressed") -> None:
+    def keep_needed(self, needed: Needed, pressed: Pressed) -> None:
         """Cut nothing for its size that is needed; instead make room early for those who are `pressed`."""
         self._needed, self._pressed = needed, pressed
 

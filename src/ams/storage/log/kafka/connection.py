@@ -47,10 +47,10 @@ logging.getLogger("aiokafka").setLevel(logging.WARNING)  # below that it writes 
 class Links:
     """Connections to the brokers, opened when needed and again after they broke."""
 
-    def __init__(self, options: KafkaOptions, client_id: str) -> None:
+    def __init__(self, options: KafkaOptions) -> None:
         self._timeout = options.request_timeout
         self._access = access(options) | {
-            "client_id": client_id,
+            "client_id": "ams",
             "request_timeout_ms": int(options.request_timeout * 1000),
             "max_idle_ms": IDLE_MS,
         }
@@ -222,18 +222,18 @@ def _leader(code: int, partitions: Any) -> NodeId | Exception:
 class Connection:
     """Requests to Kafka that follow leaders, and survive brokers that die, stop or restart."""
 
-    def __init__(self, options: KafkaOptions, client_id: str) -> None:
+    def __init__(self, options: KafkaOptions) -> None:
         self._patience = options.patience
-        self.links = Links(options, client_id)
+        self.links = Links(options)
         self._leaders = Leaders(self._about)
         self._away_since: float | None = None
         self._probing: asyncio.Task[None] | None = None
         self.trouble = ""  # what the last broker that could not be asked said; for people
 
     @classmethod
-    async def open(cls, options: KafkaOptions, client_id: str = "ams") -> Self:
+    async def open(cls, options: KafkaOptions) -> Self:
         """Connect, or go on trying in the background when no broker answers."""
-        connection = cls(options, client_id)
+        connection = cls(options)
         try:
             await connection._about([])
         except KafkaError:

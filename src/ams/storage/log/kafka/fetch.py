@@ -143,25 +143,17 @@ async def bounds_of_all(
     """Return the bounds of topics by loop time `until`; those a broker did not answer for are left out."""
     found: dict[Partition, Bounds] = {}
     for start in range(0, len(partitions), AT_ONCE):
-        led = await _by_leader(connection, partitions[start : start + AT_ONCE], until)
-        for part in await asyncio.gather(*(_bounds(connection, node, own) for node, own in led.items())):
-            found |= part
+        part = partitions[start : start + AT_ONCE]
+        leaders = await asyncio.gather(*(connection.leader(each, until=until) for each in part), return_exceptions=True)
+        led: defaultdict[NodeId, list[Partition]] = defaultdict(list)
+        for partition, leader in zip(part, leaders, strict=True):
+            if not isinstance(leader, BaseException):
+                led[leader].append(partition)
+            elif not isinstance(leader, AmsError | KafkaError):
+                raise leader
+        for bounds in await asyncio.gather(*(_bounds(connection, node, own) for node, own in led.items())):
+            found |= bounds
     return found
-
-
-async def _by_leader(
-    connection: Connection, partitions: Sequence[Partition], until: float
-) -> Mapping[NodeId, Sequence[Partition]]:
-    leaders = await asyncio.gather(
-        *(connection.leader(partition, until=until) for partition in partitions), return_exceptions=True
-    )
-    led: defaultdict[NodeId, list[Partition]] = defaultdict(list)
-    for partition, leader in zip(partitions, leaders, strict=True):
-        if not isinstance(leader, BaseException):
-            led[leader].append(partition)
-        elif not isinstance(leader, AmsError | KafkaError):
-            raise leader
-    return led
 
 
 async def _bounds(connection: Connection, node: NodeId, partitions: Sequence[Partition]) -> dict[Partition, Bounds]:
@@ -170,12 +162,10 @@ async def _bounds(connection: Connection, node: NodeId, partitions: Sequence[Par
         ends = await _offsets(connection, node, partitions, LATEST)  # after: an end is never below what was oldest then
     except KafkaError:
         return {}
-    both = [partition for partition in partitions if partition.name in oldest and partition.name in ends]
     return {
-        partition: Bounds(
-            Offset(oldest[partition.name] + partition.first), Offset(ends[partition.name] + partition.first)
-        )
-        for partition in both
+        each: Bounds(Offset(oldest[each.name] + each.first), Offset(ends[each.name] + each.first))
+        for each in partitions
+        if each.name in oldest and each.name in ends
     }
 
 

@@ -60,11 +60,10 @@ class Keys:
         self._under_way: dict[bytes, asyncio.Task[Appended]] = {}
 
     async def append(self, partition: Partition, messages: Sequence[Message], key: str, until: float) -> Appended:
-        """Append messages unless they were with this key; return where they are.
+        """Append messages unless they were with this key; return where they are. It goes on without its caller.
 
-        Raises `KeyReused` when the key came with other messages, `LogUnavailable` while it is not known what became of
-        an earlier append with it, also when it takes until loop time `until`. One that has begun goes on when its
-        caller leaves.
+        Raises `KeyReused` for other messages, `LogUnavailable` at `until`, and while the fate of an earlier append with
+        it is not known.
         """
         hashed = key_hash(partition.topic, key.encode())
         while (before := self._under_way.get(hashed)) is not None:
@@ -95,7 +94,7 @@ class Keys:
     async def forget_old(self) -> None:
         """Remove keys of topics that were looked at, when they are older than their topic keeps them."""
         window = self._options.idempotency_window
-        await self._store.forget_old({topic: window or age for topic, age in self._topics.standards.ages().items()})
+        await self._store.forget_old({topic: window or kept.age for topic, kept in self._topics.kept.items()})
 
     async def close(self) -> None:
         """Wait for the appends under way."""
@@ -176,8 +175,7 @@ class Keys:
 
 
 async def _end_of(task: "asyncio.Task[Any]", until: float) -> None:
-    """Wait for the end of a task, which goes on without its caller; raise `LogUnavailable` at loop time `until`, or a
-    moment after.
+    """Wait for a task, which goes on without its caller; raise `LogUnavailable` soon after loop time `until`.
 
     The caller need be no task, as `asyncio.timeout` wants it: a publish on the lane is none.
     """
@@ -195,19 +193,12 @@ async def find_append(
         part = await fetch_part(connection, partition, at, _FETCH_BYTES, SCAN, until=connection.deadline())
         before = at
         for batch in batches(part.data):
-            found = None if batch.is_control_batch else _first_with(batch, hashed)
-            if found is not None:
-                return Appended(Offset(found.offset + partition.first), count, Milliseconds(found.timestamp))
+            with contextlib.suppress(*UNREADABLE):  # a batch that cannot be read is not ours
+                for record in () if batch.is_control_batch else batch:
+                    if (KEY, hashed) in record.headers:
+                        return Appended(Offset(record.offset + partition.first), count, Milliseconds(record.timestamp))
             at = Offset(max(at, batch.next_offset + partition.first))
             await asyncio.sleep(0)
         if at == before:  # nothing is there, though it was said to be: the end of what may be seen
             return None
     return None
-
-
-def _first_with(batch: Any, hashed: bytes) -> Any:
-    """Return the first record of a batch with this key; none is in a batch that cannot be read, so it is not ours."""
-    try:
-        return next((record for record in batch if (KEY, hashed) in record.headers), None)
-    except UNREADABLE:
-        return None

@@ -88,15 +88,9 @@ class KafkaLog:
         self._closed = False
 
     @classmethod
-    async def open(
-        cls,
-        options: KafkaOptions,
-        store: IdempotencyStore,
-        client_id: str = "ams",
-        supervisor: Supervisor | None = None,
-    ) -> Self:
+    async def open(cls, options: KafkaOptions, store: IdempotencyStore, supervisor: Supervisor | None = None) -> Self:
         """Connect to the brokers, or go on trying in the background. `store` is not closed with the log."""
-        log = cls(await Connection.open(options, client_id), options, store, supervisor)
+        log = cls(await Connection.open(options), options, store, supervisor)
         with contextlib.suppress(LogUnavailable):  # it is tried again until it is there
             await log._sender.identify()
         log._was_away = not log._connection.reachable  # the start, which waits for it, says so then
@@ -126,7 +120,7 @@ class KafkaLog:
         with _Noticing(self._topics, partition):
             await self._loader.load(partition, batches, count)
         await self._sizes.flush()
-        self._topics.standards.forget(topic)  # they were others meanwhile
+        self._topics.kept.pop(topic, None)  # they were others meanwhile
 
     async def loaded(self) -> None:
         """Do nothing (`Log.loaded`): no start reads all that is there."""
@@ -184,7 +178,7 @@ class KafkaLog:
         if partition is None or self._closed:
             partition = await self._partition(topic)
         if key is not None:
-            await self._check_standards(partition)
+            await self._topics.check(partition)
             return await self._keys.append(partition, sent, key, until)
         return await self._append(partition, sent, until)
 
@@ -266,7 +260,7 @@ class KafkaLog:
         self._check_open()
         await self._topics.refresh()
         await self._topics.look()
-        return self._topics.standards.weak()
+        return self._topics.weak()
 
     async def name_of(self, topic: TopicId) -> str:
         """Return the name of a topic on the brokers (`Log.name_of`)."""
@@ -297,18 +291,13 @@ class KafkaLog:
         if hashed is not None:
             value, headers = records[0]
             records[0] = (value, [*headers, (KEY, hashed)])
-        await self._check_standards(partition)
+        await self._topics.check(partition)
         if self._held_topics.is_held(partition.topic):  # the last wait: nothing may come into a block that began
             await self._held_topics.released(partition.topic)
         if self._topics.known(partition.topic) is None:  # it went while something was waited for
             raise TopicGone
         with _Noticing(self._topics, partition):
             return await self._sender.submit(partition, records, sent.fragments, sent.data_bytes, until=until)
-
-    async def _check_standards(self, partition: Partition) -> None:
-        if self._topics.standards.known(partition.topic) is None:
-            await self._topics.settings(partition)
-        self._topics.standards.check(partition.topic)
 
     async def _partition(self, topic: TopicId) -> Partition:
         self._check_open()

@@ -85,13 +85,11 @@ class Sender:
         *,
         until: float,
     ) -> "asyncio.Future[Appended]":
-        """Queue a request behind those of its topic; raises `TooLarge` before anything is stored.
+        """Queue a request behind those of its topic, which waits until loop time `until`; raises `TooLarge`.
 
-        Its caller waits until loop time `until`. `times` are those of messages that are loaded; the answer's time is
-        -1 then, unless the broker gave its own.
-
-        Its future raises `Unsent` when it was given up before it was sent, `LogUnavailable` when it is not known
-        whether it is stored, `TopicGone`.
+        `times` are those of messages that are loaded; the answer's time is -1 then, unless the broker gave its own. The
+        future raises `Unsent` when it was given up before it was sent, `LogUnavailable` when it may be stored, or
+        `TopicGone`.
         """
         if self._closing or not self._connection.reachable or until <= self._loop.time():
             raise Unsent

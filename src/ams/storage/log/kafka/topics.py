@@ -102,61 +102,12 @@ def _settings_of(options: KafkaOptions, listed: Listed, configs: Configs) -> Top
     return TopicSettings("; ".join(weaknesses) or None, Milliseconds(own) if own > 0 else None, age)
 
 
-class Standards:
-    """What each topic keeps to, as far as it was looked at."""
-
-    def __init__(self, connection: Connection, options: KafkaOptions) -> None:
-        self._connection, self._options = connection, options
-        self._kept: dict[TopicId, TopicSettings] = {}
-
-    def known(self, topic: TopicId) -> TopicSettings | None:
-        """Return what a topic kept to when it was last looked at; None: it never was."""
-        return self._kept.get(topic)
-
-    def note(self, topic: TopicId, own: Milliseconds | None) -> None:
-        """Note a topic as we have just made it, or given it an age."""
-        weakness = self._kept[topic].weakness if topic in self._kept else None
-        self._kept[topic] = TopicSettings(weakness, own, own or self._options.retention)
-
-    def forget(self, topic: TopicId) -> None:
-        """Remove a topic that is gone."""
-        self._kept.pop(topic, None)
-
-    def check(self, topic: TopicId) -> None:
-        """Raise `LogUnavailable` for a topic known to keep less than was promised."""
-        found = self._kept.get(topic)
-        if found is not None and found.weakness is not None:
-            raise LogUnavailable("Backend Error: the topic is kept with weaker settings than promised")
-
-    def weak(self) -> dict[TopicId, str]:
-        """Return what is less than promised, of topics that were looked at."""
-        return {topic: found.weakness for topic, found in self._kept.items() if found.weakness is not None}
-
-    def ages(self) -> dict[TopicId, Milliseconds]:
-        """Return the age limits of topics that were looked at."""
-        return {topic: found.age for topic, found in self._kept.items()}
-
-    async def look(self, topics: Mapping[TopicId, Listed], until: float) -> None:
-        """Look at topics now; those that are gone by now are forgotten."""
-        remaining = list(topics.values())
-        while remaining:
-            part, remaining = remaining[:_DESCRIBED_AT_ONCE], remaining[_DESCRIBED_AT_ONCE:]
-            configs = await describe(self._connection, [each.partition.name for each in part], _NAMES, until)
-            for each in part:
-                found = configs.get(each.partition.name)
-                if found is None:
-                    self.forget(each.partition.topic)
-                else:
-                    self._kept[each.partition.topic] = _settings_of(self._options, each, found)
-            await asyncio.sleep(0)
-
-
 class Topics:
     """Every topic of ours, found by identity, made and deleted."""
 
     def __init__(self, connection: Connection, options: KafkaOptions, gone: Callable[[Partition], None]) -> None:
         self._connection, self._options, self._gone = connection, options, gone
-        self.standards = Standards(connection, options)
+        self.kept: dict[TopicId, TopicSettings] = {}  # what topics keep to, as far as they were looked at
         self._listed: dict[TopicId, Listed] = {}
         self._made: dict[TopicId, float] = {}
         self._dropped: LruCache[TopicId, bool] = LruCache(_REMEMBERED)
@@ -233,39 +184,66 @@ class Topics:
         """Give a topic an age limit of its own, or None for the log's default."""
         changes = age_configs(own, self._options.retention)
         await refusable(alter(self._connection, partition, changes, self._connection.deadline()))
-        self.standards.note(partition.topic, own)
+        self._note(partition.topic, own)
 
     async def settings(self, partition: Partition) -> TopicSettings:
         """Return what the brokers keep to for a topic; some that were never looked at are looked at with it."""
-        found = self.standards.known(partition.topic)
+        found = self.kept.get(partition.topic)
         if found is None:
             self._needed.add(partition.topic)
             await self._looking(None)
-            found = self.standards.known(partition.topic)
+            found = self.kept.get(partition.topic)
         if found is None:
             raise TopicGone
         return found
+
+    async def check(self, partition: Partition) -> None:
+        """Raise `LogUnavailable` for a topic that keeps less than was promised."""
+        found = self.kept.get(partition.topic) or await self.settings(partition)
+        if found.weakness is not None:
+            raise LogUnavailable("Backend Error: the topic is kept with weaker settings than promised")
+
+    def weak(self) -> dict[TopicId, str]:
+        """Return what is less than promised, of topics that were looked at."""
+        return {topic: found.weakness for topic, found in self.kept.items() if found.weakness is not None}
 
     async def look(self) -> None:
         """Look at the settings of all topics, and have those without an age of their own follow the default."""
         await self._look_at(dict(self._listed))
         for topic, listed in list(self._listed.items()):
-            found = self.standards.known(topic)
+            found = self.kept.get(topic)
             if found and found.own_age is None and found.age != self._options.retention:
                 await self.set_age(listed.partition, None)
 
     async def _look_at_needed(self) -> None:
         needed, self._needed = self._needed, set()
-        unseen = islice((topic for topic in self._listed if self.standards.known(topic) is None), _LOOKED_AT)
+        unseen = islice((topic for topic in self._listed if self.kept.get(topic) is None), _LOOKED_AT)
         await self._look_at({topic: self._listed[topic] for topic in needed.union(unseen) & self._listed.keys()})
 
     async def _look_at(self, wanted: Mapping[TopicId, Listed]) -> None:
-        before = self.standards.weak()
-        await refusable(self.standards.look(wanted, self._connection.deadline()))
-        for topic, weakness in self.standards.weak().items():
+        """Look at topics now; those that are gone by now are forgotten."""
+        before, remaining = self.weak(), list(wanted.values())
+        until = self._connection.deadline()
+        while remaining:
+            part, remaining = remaining[:_DESCRIBED_AT_ONCE], remaining[_DESCRIBED_AT_ONCE:]
+            names = [each.partition.name for each in part]
+            configs = await refusable(describe(self._connection, names, _NAMES, until))
+            for each in part:
+                found = configs.get(each.partition.name)
+                if found is None:
+                    self.kept.pop(each.partition.topic, None)
+                else:
+                    self.kept[each.partition.topic] = _settings_of(self._options, each, found)
+            await asyncio.sleep(0)
+        for topic, weakness in self.weak().items():
             if topic in wanted and before.get(topic) != weakness:
                 name = wanted[topic].partition.name
                 logger.error("topic.weak", topic=topic_id_text(topic), name=name, why=weakness)
+
+    def _note(self, topic: TopicId, own: Milliseconds | None) -> None:
+        """Note a topic as we have just made it, or given it an age."""
+        weakness = self.kept[topic].weakness if topic in self.kept else None
+        self.kept[topic] = TopicSettings(weakness, own, own or self._options.retention)
 
     def forget(self, partition: Partition) -> None:
         """Note that a topic is gone, and pass it on."""
@@ -273,7 +251,7 @@ class Topics:
             return
         self._made.pop(partition.topic, None)
         self._lacking.pop(partition.topic, None)
-        self.standards.forget(partition.topic)
+        self.kept.pop(partition.topic, None)
         self._gone(partition)
 
     async def close(self) -> None:
@@ -298,7 +276,7 @@ class Topics:
         self._made[partition.topic] = asyncio.get_running_loop().time()
         self._listed[partition.topic] = Listed(partition, 1, options.replication)
         if times == BROKER:
-            self.standards.note(partition.topic, retention)
+            self._note(partition.topic, retention)
         return True
 
     async def _make_all(self, topics: Sequence[NewTopic]) -> Sequence[KafkaError | None]:

@@ -170,22 +170,25 @@ class Deliverer:
         loop = asyncio.get_running_loop()
         seconds = until - loop.time()
         if seconds > 0 and not self._stopping:
-            waiting = asyncio.ensure_future(change(seconds))
-            self._waiting[waiting] = subscription
-            if left is not None:
-                left.add_done_callback(lambda _: waiting.cancel())
-            try:
-                await asyncio.wait({waiting})
-            finally:
-                del self._waiting[waiting]
-                waiting.cancel()
-            if not waiting.cancelled():
-                with no_topic_is_a_conflict:
-                    waiting.result()
+            with no_topic_is_a_conflict:
+                await self._wait(subscription, change(seconds), left)
             if not (self._stopping or (left is not None and left.done()) or loop.time() >= until):
                 return True
         self.counts.note_pull(subscription)
         return False
+
+    async def _wait(self, subscription: SubscriptionId, change: Coroutine[Any, Any, object], left: Gone | None) -> None:
+        waiting = asyncio.ensure_future(change)
+        self._waiting[waiting] = subscription
+        if left is not None:
+            left.add_done_callback(lambda _: waiting.cancel())
+        try:
+            await asyncio.wait({waiting})
+        finally:
+            del self._waiting[waiting]
+            waiting.cancel()
+        if not waiting.cancelled():
+            waiting.result()
 
     async def acknowledge(self, subscription: Subscription, numbers: Sequence[int]) -> None:
         """Acknowledge everything up to the largest of `numbers` (contract 11.2); durable when it returns."""

@@ -122,9 +122,8 @@ class Topics:
     async def attach_schema(self, caller: Caller, name: TopicName, schema: str, **use: Unpack[SchemaUse]) -> None:
         """Check messages by a schema from the next publish on; an empty reference detaches.
 
-        Raises, in this order: `NotFound` for the
-        topic, `InvalidInput` for the reference and the encoding, `NotFound` for the schema and the revisions,
-        `InvalidInput` for a first one after the last.
+        Raises, in this order: `NotFound` for the topic, `InvalidInput` for the reference and the encoding, `NotFound`
+        for the schema and the revisions, `InvalidInput` for a first one after the last.
         """
         await self.show(caller, name)
         attached = await self._schema(caller, schema, use) if schema else None

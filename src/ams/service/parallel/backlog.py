@@ -50,7 +50,7 @@ MAX_SPAN = 2**24
 """Offsets from the floor to the newest that was given: one message that is never settled holds the others up then."""
 DEAD_LETTER_RETRY_MS = Milliseconds(10_000)
 """A message that could not be put aside waits at least so long."""
-SOMEBODY = "a consumer of before the restart"
+UNKNOWN_HOLDER = "a consumer of before the restart"
 """Holder of a lease of the previous run, until its consumer extends it."""
 
 
@@ -256,7 +256,7 @@ class Backlog:
         Raises `NeverGiven` for all that were never given by this subscription, as far as is known of the end of the
         topic, `InvalidInput` for one that cannot be read; nothing is changed then.
         """
-        named = self._ids.leased(ids, now, SOMEBODY)
+        named = self._ids.leased(ids, now, UNKNOWN_HOLDER)
         settling = Settling(late=named.late, unsure=named.unsure, leases=named.leases)
         for lease, offsets in settling.leases:
             self.leases.end(lease, offsets)
@@ -272,7 +272,7 @@ class Backlog:
         They come again after `waits`, None: as the rules say. With exactly-once delivery a nack that was done may come
         again: it changes nothing, and is not late.
         """
-        named = self._ids.leased(ids, now, SOMEBODY)
+        named = self._ids.leased(ids, now, UNKNOWN_HOLDER)
         settling = Settling(unsure=named.unsure, leases=named.leases, waits=waits)
         for each in self._ids.late_of(named):
             if self._ids.nacks.peek(each.offset) != each.hand_out:
@@ -289,14 +289,16 @@ class Backlog:
 
     def release(self, ids: AckIds, now: Milliseconds) -> list[AckId]:
         """Let messages be given again without a failure, storing nothing; return late ids. Raises as `acknowledge`."""
-        named = self._ids.leased(ids, now, SOMEBODY)
+        named = self._ids.leased(ids, now, UNKNOWN_HOLDER)
         for lease, offsets in named.leases:
             self.leases.end(lease, offsets)
             self._ids.overtaken.update(offsets)
             self.give_back(offsets)
         return named.late
 
-    def extend(self, ids: AckIds, deadline: Milliseconds, now: Milliseconds, holder: str = SOMEBODY) -> list[AckId]:
+    def extend(
+        self, ids: AckIds, deadline: Milliseconds, now: Milliseconds, holder: str = UNKNOWN_HOLDER
+    ) -> list[AckId]:
         """Let leases end at `deadline`, taken over by `holder`; return late ids. Raises as `acknowledge`."""
         named = self._ids.leased(ids, now, holder)
         for lease, offsets in named.leases:

@@ -119,7 +119,7 @@ class FinalIds:
 
 
 @dataclass(slots=True)
-class Named:
+class NamedLeases:
     """Leases that ids name, and ids that name none."""
 
     leases: list[tuple[HandOut, list[Offset]]] = field(default_factory=list)
@@ -164,7 +164,7 @@ class HandOutIds:
         self.number += 1
         return HandOutId(attempt, self._epoch, self._run, self.number, self._identity).text
 
-    def leased(self, ids: AckIds, now: Milliseconds, holder: str) -> Named:
+    def leased(self, ids: AckIds, now: Milliseconds, holder: str) -> NamedLeases:
         """Find leases as `named`, and take over those of the previous run for this holder, for the grace period.
 
         They count no bytes, as the sizes of their messages are not known here.
@@ -183,13 +183,12 @@ class HandOutIds:
             named.leases.append((lease, offsets))
         return named
 
-    def named(self, ids: AckIds, now: Milliseconds) -> Named:
+    def named(self, ids: AckIds, now: Milliseconds) -> NamedLeases:
         """Find the leases that these name, also those of the previous run; changes nothing.
 
-        Raises `NeverGiven` for all that were never given by this subscription, as far as is known of the end of the
-        topic, `InvalidInput` for one that cannot be read.
+        Raises `NeverGiven` for ids beyond the known end of the topic or of others, `InvalidInput` for unreadable ones.
         """
-        named = Named()
+        named = NamedLeases()
         for text, offsets in ids.items():
             lease = self._leases.get(offsets[0])
             if lease is not None and lease.text == text and now <= lease.deadline and self._are_all_of(lease, offsets):
@@ -204,7 +203,7 @@ class HandOutIds:
         """Whether each of the offsets is leased by it, and none is named twice: as consumers mostly send them."""
         return len(set(offsets)) == len(offsets) == [*map(self._leases.get, offsets)].count(lease)
 
-    def _find_each(self, named: Named, text: str, offsets: Sequence[Offset], now: Milliseconds) -> None:
+    def _find_each(self, named: NamedLeases, text: str, offsets: Sequence[Offset], now: Milliseconds) -> None:
         by_lease: dict[HandOut, list[Offset]] = {}
         for offset in dict.fromkeys(offsets):
             lease = self._leases.get(offset)
@@ -217,7 +216,7 @@ class HandOutIds:
                 by_lease.setdefault(lease, []).append(offset)
         named.leases += by_lease.items()
 
-    def _is_good_from_before(self, named: Named, ack_id: AckId, now: Milliseconds) -> bool:
+    def _is_good_from_before(self, named: NamedLeases, ack_id: AckId, now: Milliseconds) -> bool:
         """Whether an id that names no lease is the newest one of the run before, of a message not given again since."""
         offset, text = ack_id
         given = read_hand_out(text)
@@ -265,6 +264,6 @@ class HandOutIds:
             several = [each for each in offsets if each in counts or each in self.overtaken]
             self.finishers.note(several, lease.text, self.number)
 
-    def late_of(self, named: Named) -> list[AckId]:
+    def late_of(self, named: NamedLeases) -> list[AckId]:
         """Return late ids, for other calls than acknowledgements: with exactly-once also finished ones."""
         return [*named.late, *named.finished] if self._failures.rules.exactly_once else named.late

@@ -92,7 +92,7 @@ class Deliverer:
     max_bytes: int
     wait_seconds: float
     push_enabled: bool = False
-    """Whether workers may pull what is to be pushed (contract 10.3)."""
+    """True if workers may pull what is to be pushed (contract 10.3)."""
     counts: Counts = field(default_factory=Counts)
     unread: UnreadAnswers = field(default_factory=lambda: UnreadAnswers(sys.maxsize))
     _waiting: dict[asyncio.Task[Any], SubscriptionId] = field(default_factory=dict)
@@ -106,7 +106,7 @@ class Deliverer:
         return subscription
 
     async def is_parallel(self, caller: Caller, name: SubscriptionName) -> bool:
-        """Whether a subscription that is there is parallel: each id is for itself then."""
+        """Return whether a subscription that is there is parallel: each id is for itself then."""
         found = await self.registry.subscriptions.find(caller.here.id, name)
         return found is not None and found.parallel is not None
 

@@ -88,7 +88,7 @@ class Diagnosis:
 
     @property
     def healthy(self) -> bool:
-        """Whether nothing is wrong."""
+        """True if nothing is wrong."""
         return not any(finding.wrong for finding in self.findings)
 
 

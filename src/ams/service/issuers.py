@@ -141,7 +141,7 @@ def _found(result: T | None) -> T:
 
 @dataclass(frozen=True, slots=True)
 class Bindings:
-    """What can be done with bindings."""
+    """Bindings of identities to users."""
 
     registry: Registry
 

@@ -37,7 +37,7 @@ logger = structlog.get_logger("ams.projects")
 
 @dataclass(frozen=True, slots=True)
 class Projects:
-    """What can be done with projects."""
+    """Administration of projects."""
 
     registry: Registry
     log: Log
@@ -143,7 +143,7 @@ async def _all(drop: Callable[[K], Awaitable[None]], identities: Iterable[K]) ->
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """What can be done with the users of the caller's project (HTTP contract 7.1)."""
+    """Members of the caller's project (HTTP contract 7.1)."""
 
     registry: Registry
 

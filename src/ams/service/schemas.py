@@ -39,7 +39,7 @@ _PART, _PART_BYTES = 500, 2**20
 
 
 class Schemas:
-    """What can be done with the schemas of the caller's project."""
+    """Schemas of the caller's project."""
 
     def __init__(self, registry: Registry, log: Log, validators: Validators) -> None:
         self._registry = registry

@@ -30,7 +30,7 @@ class SchemaUse(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """What can be done with the topics of the caller's project."""
+    """Topics of the caller's project."""
 
     registry: Registry
     log: Log

@@ -57,7 +57,7 @@ logger = structlog.get_logger("ams.users")
 
 @dataclass(frozen=True, slots=True)
 class Users:
-    """What can be done with users."""
+    """Administration of users."""
 
     registry: Registry
     roles: frozenset[str] = ROLES
@@ -208,7 +208,7 @@ async def push_worker(registry: Registry, token: str = "") -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Registrations:
-    """What can be done with registrations."""
+    """Registrations of applicants, and decisions on them."""
 
     registry: Registry
 

@@ -58,7 +58,7 @@ class Validators:
                     await self.ask(project, schema.id, left.revision, messages)
 
     def allow_now(self, schema: AttachedSchema, messages: Batch) -> bool:
-        """Whether a schema surely allows all messages, found at once; of others nothing is known: `check` tells."""
+        """Return True if a schema surely allows all messages, found at once; False says nothing: `check` tells."""
         if schema.encoding:
             return False
         compiled = self._compiled.known((schema.id, schema.revision, ""))

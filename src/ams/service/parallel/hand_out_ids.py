@@ -47,7 +47,7 @@ class RestartGrace:
         return self._topic_end > before
 
     def may_have_given(self, offset: Offset) -> bool:
-        """Whether a message existed, so that a process may have given it that did not know of this run yet."""
+        """Return whether a message existed, so that a process may have given it that did not know of this run yet."""
         return offset < self._topic_end
 
     def is_out_until(self, done: Done, *, has_given: bool) -> Milliseconds:
@@ -67,7 +67,7 @@ class RestartGrace:
         self.withhold(self.end, self._longest_until)
 
     def withholds_from(self, offset: Offset) -> bool:
-        """Whether some at or above an offset was withheld, perhaps no more."""
+        """Return whether some at or above an offset was withheld, perhaps no more."""
         return offset < self._withheld_below
 
     def withheld_until(self, offset: Offset, now: Milliseconds) -> Milliseconds | None:
@@ -108,7 +108,7 @@ class FinalIds:
         self._unknown_until = self._older_until = number
 
     def is_by(self, ack_id: AckId, given: HandOutId, now: Milliseconds) -> bool:
-        """Whether a message that is done, or is being stored as done, was finished by this id, as far as is known."""
+        """Return whether this id finished a message that is done, or is being stored as done, as far as is known."""
         offset, text = ack_id
         if offset < self._before.floor or offset in self._before.done:
             return now <= self._grace_until
@@ -200,7 +200,7 @@ class HandOutIds:
         return named
 
     def _are_all_of(self, lease: HandOut, offsets: Sequence[Offset]) -> bool:
-        """Whether each of the offsets is leased by it, and none is named twice: as consumers mostly send them."""
+        """Return whether each offset is leased by it, and none is named twice, as in most requests."""
         return len(set(offsets)) == len(offsets) == [*map(self._leases.get, offsets)].count(lease)
 
     def _find_each(self, named: NamedLeases, text: str, offsets: Sequence[Offset], now: Milliseconds) -> None:
@@ -217,7 +217,7 @@ class HandOutIds:
         named.leases += by_lease.items()
 
     def _is_good_from_before(self, named: NamedLeases, ack_id: AckId, now: Milliseconds) -> bool:
-        """Whether an id that names no lease is the newest one of the run before, of a message not given again since."""
+        """Return whether an id without a lease is the newest of the previous run, of a message not given since."""
         offset, text = ack_id
         given = read_hand_out(text)
         newest = self._epoch, self._run, self.number

@@ -60,7 +60,7 @@ class OpenSubscription:
     horizon: Horizon | None
     used: Milliseconds
     is_covered: bool
-    """Whether the stored horizon covers all leases: with exactly-once delivery, or just before it is switched on.
+    """True if the stored horizon covers all leases: with exactly-once delivery, or just before it is switched on.
 
     Not where it was switched on, and this process has only heard of it.
     """
@@ -180,11 +180,11 @@ class OpenSubscriptions:
         return self._open.values()
 
     def has(self, opened: OpenSubscription) -> bool:
-        """Whether it is still open, and nobody has opened it anew."""
+        """Return whether it is still open, and nobody has opened it anew."""
         return self._open.get(opened.subscription.id) is opened
 
     def holds(self, subscription: SubscriptionId) -> bool:
-        """Whether this process owns a subscription."""
+        """Return whether this process owns a subscription."""
         return self._ownership.holds(subscription)
 
     async def here(self, subscription: SubscriptionId) -> OpenSubscription | None:

@@ -159,7 +159,6 @@ class Lot(NamedTuple):
     """A part of what a pull returns: messages leased together, whose ack ids have the same text behind the dash."""
 
     hand_out: str
-    """That text."""
     attempt: int
     """Number of this delivery of each of them: one more than it has failed."""
     messages: Sequence[Stored]

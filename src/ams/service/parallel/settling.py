@@ -213,7 +213,7 @@ class Settler:
 
 
 def _are_few(ids: AckIds) -> bool:
-    """Whether ids may be looked up in one turn of the event loop."""
+    """Return whether ids may be looked up in one turn of the event loop."""
     return len(ids) <= SLICE and sum(map(len, ids.values())) <= SLICE
 
 

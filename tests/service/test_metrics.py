@@ -12,7 +12,7 @@ from ams.core.clock import ManualClock
 from ams.core.names import topic_id_text
 from ams.core.supervisor import Supervisor
 from ams.service import metrics
-from ams.service.history import KEPT, MINUTE, Asked, History, Past
+from ams.service.history import HISTORY_MINUTES, MINUTE, Asked, History, Past
 from ams.service.metrics import NEVER, Metrics, Usage, rate
 from ams.service.retention import Losses
 from ams.storage.database.sqlite import SqliteStore
@@ -240,10 +240,10 @@ async def test_the_first_minute_of_a_service_is_known(watch: Watch) -> None:
 
 
 async def test_rows_are_removed_after_a_day(watch: Watch) -> None:
-    for _ in range(KEPT // 60 + 3):
+    for _ in range(HISTORY_MINUTES // 60 + 3):
         watch.cases.engines.clock.advance(59 * MINUTE)
         await watch.minute()
-    first = watch.cases.engines.clock.wall() // MINUTE - KEPT
+    first = watch.cases.engines.clock.wall() // MINUTE - HISTORY_MINUTES
 
     rows = await watch.history.store.read(["service"], 0)
 

@@ -1,4 +1,4 @@
-"""Who may do what: role names, the table of permissions, and the admission of requests.
+"""Rights: role names, the table of permissions, and the admission of requests.
 
 admission      authenticates the user of a request, and checks that role and rights allow the action
 logins         from a token of an issuer, or signed with the key of a named token, to the user

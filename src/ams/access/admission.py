@@ -37,12 +37,12 @@ class Bearer(str):
 
     @property
     def is_jwt(self) -> bool:
-        """Whether it has the form of a signed token (RFC 7515, 3.1), which no token of AMS's has."""
+        """True if it has the form of a signed token (RFC 7515, 3.1), which no token of AMS's has."""
         return self.count(".") == 2
 
     @property
     def looks_own(self) -> bool:
-        """Whether it has the form of the tokens AMS makes; no issuer is asked about those."""
+        """True if it has the form of the tokens AMS makes; no issuer is asked about those."""
         return _OWN.fullmatch(self) is not None
 
 
@@ -76,14 +76,14 @@ class Caller:
     roles: frozenset[str]
     """The project's roles and the service roles together."""
     full_view: bool
-    """Whether tokens and memberships elsewhere may be seen: service_admin as a service role, with all rights (3.6)."""
+    """True if tokens and memberships elsewhere may be seen: service_admin as a service role, with all rights (3.6)."""
     project: Project | None
     access_lists: bool = True
-    """Whether access lists matter (setting `per_resource_auth`)."""
+    """True if access lists matter (setting `per_resource_auth`)."""
     login: Login | None = None
     """None: with the user's own token, or the service token."""
     shows_tokens: bool = True
-    """Whether tokens are shown besides where they are made (setting `show_tokens`)."""
+    """True if tokens are shown besides where they are made (setting `show_tokens`)."""
     expected: Precondition = ANY_VERSION
 
     @property
@@ -103,11 +103,11 @@ class Caller:
 
     @property
     def is_reduced(self) -> bool:
-        """Whether the login is good for less than its user may do."""
+        """True if the login is good for less than its user may do."""
         return self.login is not None and self.login.rights is not None
 
     def was_renamed_from(self, user: User) -> bool:
-        """Whether the caller asks for its own user, and `user` took over its name meanwhile, as on another node."""
+        """Return whether the caller asks for its own user, and `user` took over its name meanwhile."""
         return SELF in self.roles and user.id != self.user
 
     def view(self, user: User) -> User:
@@ -134,12 +134,12 @@ class Caller:
         return replace(user, token=None) if is_hidden else user
 
     def is_weaker_than_own(self, user: User) -> bool:
-        """Whether `user` is the caller, who came with less than its own token, and may not see all tokens anyway."""
+        """Return whether `user` is the caller, without its own token and the right to see all tokens."""
         return self.login is not None and user.id == self.user and not self.full_view
 
     @property
     def sees_push_secrets(self) -> bool:
-        """Whether push secrets, and what endpoints say, may be seen: consumers may not (17.2, A14)."""
+        """True if push secrets, and what endpoints say, may be seen: consumers may not (17.2, A14)."""
         return bool(self.roles & _NEEDS_NO_LIST) and not self.is_reduced
 
     def view_push(self, subscription: Subscription) -> Subscription:
@@ -208,7 +208,7 @@ class Admission:
         return self._caller(principal, roles, place)
 
     def is_still(self, token: str, login: Login) -> bool:
-        """Whether a token is still this login; notes a use of it. Raises `TokenRefused` when it has expired."""
+        """Return whether a token is still this login; notes a use of it. Raises `TokenRefused` when it has expired."""
         principal = self._known(token)
         return principal is not None and principal.login is login
 
@@ -302,7 +302,7 @@ class Admission:
 
 
 def is_good_for(login: Login, action: str, names: Mapping[str, str] = _NO_NAMES) -> bool:
-    """Whether a login's rights allow an action on the path that `names` gives by variable; no roles are checked."""
+    """Return whether a login's rights, not its roles, allow an action on the path with these variables."""
     if login.rights is None:
         return True
     return not needs_all_rights(action) and rights.allow(login.rights, action, names)

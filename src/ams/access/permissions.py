@@ -172,7 +172,7 @@ PERMISSIONS: Mapping[str, frozenset[str]] = {
 
 
 def needs_all_rights(action: str) -> bool:
-    """Whether an action needs all rights of a user, as one could log in with more rights by it."""
+    """Return whether an action needs all rights of a user, as one could log in with more rights by it."""
     is_of_logins = action.partition(":")[0] in ("tokens", "bindings", "issuers")
     return is_of_logins or action in ("users:refreshToken", "projects:refreshUserToken")
 

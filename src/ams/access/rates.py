@@ -40,12 +40,12 @@ class Rate:
         self._most = _FEWEST
 
     def allows(self, key: str, sharers: int = 1) -> bool:
-        """Whether there is a request left for `key`, which has one of so many even shares; takes nothing."""
+        """Return whether there is a request left for `key`, which has one of so many even shares; takes nothing."""
         patience = max((self._per_second - sharers) * _REQUEST_COST, 0)
         return self._free_at.get(key, 0) - self._now() <= patience
 
     def leaves(self, key: str, reserve: int) -> bool:
-        """Whether so many requests are left for `key` beside one; takes nothing."""
+        """Return whether so many requests are left for `key` beside one; takes nothing."""
         return self._free_at.get(key, 0) - self._now() <= (self._per_second - 1 - reserve) * _REQUEST_COST
 
     def take(self, key: str, sharers: int = 1) -> None:
@@ -81,7 +81,7 @@ class _Users:
             self.line.pop(first, None)
 
     def is_next(self, user: str) -> bool:
-        """Whether no other user waits before this one."""
+        """Return whether no other user waits before this one."""
         first = next((each for each, waits in self.line.items() if waits or each == user), user)
         return first == user
 
@@ -99,7 +99,7 @@ class SharedRate:
         self._most = _FEWEST
 
     def allows(self, project: str, user: str) -> bool:
-        """Whether there is a request left for this user of the project; takes nothing."""
+        """Return whether there is a request left for this user of the project; takes nothing."""
         users = self._asked(project, user)
         if self._has_share(project, user):
             return self._whole.allows(project)

@@ -88,8 +88,7 @@ class DeadLetters:
     ) -> None:
         """Put a message of a parallel subscription aside that has failed too often, once in an `epoch`.
 
-        After a seek it may fail, and be put aside, again. Nothing is acknowledged. One that retention took is left
-        alone. Raises as `dead_letter`.
+        Nothing is acknowledged. A message that retention took is left alone. Raises as `dead_letter`.
         """
         target = await self._target(subscription)
         found = await self.log.read(source, offset, max_messages=1, max_bytes=1)

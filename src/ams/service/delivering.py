@@ -91,7 +91,7 @@ class Deliverer:
     max_bytes: int
     wait_seconds: float
     push_enabled: bool = False
-    """Whether workers may pull what is to be pushed (contract 10.3)."""
+    """True if workers may pull what is to be pushed (contract 10.3)."""
     counts: Counts = field(default_factory=Counts)
     unread: UnreadAnswers = field(default_factory=lambda: UnreadAnswers(sys.maxsize))
     _waiting: dict[asyncio.Task[Any], SubscriptionId] = field(default_factory=dict)
@@ -105,7 +105,7 @@ class Deliverer:
         return subscription
 
     async def is_parallel(self, caller: Caller, name: SubscriptionName) -> bool:
-        """Whether a subscription that is there is parallel: each id is for itself then."""
+        """Return whether a subscription that is there is parallel: each id is for itself then."""
         found = await self.registry.subscriptions.find(caller.here.id, name)
         return found is not None and found.parallel is not None
 
@@ -169,22 +169,25 @@ class Deliverer:
         loop = asyncio.get_running_loop()
         seconds = until - loop.time()
         if seconds > 0 and not self._stopping:
-            waiting = asyncio.ensure_future(change(seconds))
-            self._waiting[waiting] = subscription
-            if left is not None:
-                left.add_done_callback(lambda _: waiting.cancel())
-            try:
-                await asyncio.wait({waiting})
-            finally:
-                del self._waiting[waiting]
-                waiting.cancel()
-            if not waiting.cancelled():
-                with no_topic_is_a_conflict:
-                    waiting.result()
+            with no_topic_is_a_conflict:
+                await self._wait(subscription, change(seconds), left)
             if not (self._stopping or (left is not None and left.done()) or loop.time() >= until):
                 return True
         self.counts.note_pull(subscription)
         return False
+
+    async def _wait(self, subscription: SubscriptionId, change: Coroutine[Any, Any, object], left: Gone | None) -> None:
+        waiting = asyncio.ensure_future(change)
+        self._waiting[waiting] = subscription
+        if left is not None:
+            left.add_done_callback(lambda _: waiting.cancel())
+        try:
+            await asyncio.wait({waiting})
+        finally:
+            del self._waiting[waiting]
+            waiting.cancel()
+        if not waiting.cancelled():
+            waiting.result()
 
     async def acknowledge(self, subscription: Subscription, numbers: Sequence[int]) -> None:
         """Acknowledge everything up to the largest of `numbers` (contract 11.2); durable when it returns."""

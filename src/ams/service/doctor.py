@@ -26,9 +26,9 @@ from ams.storage.registry.records import Subscription, Topic
 from ams.storage.registry.registry import Registry
 from ams.wire.service import Finding
 
-IDLE = Milliseconds(60_000)
+IDLE_MS = Milliseconds(60_000)
 """After so long without a pull a subscription counts as not consumed."""
-NEARLY = 0.8
+NEARLY_LOST_PART = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Diagnosis:
 
     @property
     def healthy(self) -> bool:
-        """Whether nothing is wrong."""
+        """True if nothing is wrong."""
         return not any(finding.wrong for finding in self.findings)
 
 
@@ -216,11 +216,11 @@ def _of_backlog(subscription: Subscription, standing: Standing) -> Iterator[Find
     pulled = standing.pulled_ago
     if subscription.push is None and pulled is None:
         yield Finding(True, f"{waiting}, and nobody has pulled since the service started.")
-    elif subscription.push is None and pulled is not None and pulled > IDLE:
+    elif subscription.push is None and pulled is not None and pulled > IDLE_MS:
         yield Finding(True, f"{waiting}, and the last pull was {span_text(pulled)} ago.")
     if subscription.push is None and standing.hand_out is not None and standing.handed:
         yield _of_hand_out(subscription.ack_deadline_seconds, standing.hand_out.ago, standing.handed)
-    if standing.waiting_since is not None and standing.waiting_since > NEARLY * standing.retention:
+    if standing.waiting_since is not None and standing.waiting_since > NEARLY_LOST_PART * standing.retention:
         left = span_text(Milliseconds(max(standing.retention - standing.waiting_since, 0)))
         yield Finding(True, f"The oldest waiting message will be gone by retention in {left}.")
 

@@ -31,8 +31,8 @@ from ams.storage.registry.registry import Registry
 
 SERVICE = "service"
 MINUTE = 60_000
-KEPT = 25 * 60
-"""Minutes: a day, and the hour that its first minute is of."""
+HISTORY_MINUTES = 25 * 60
+"""Minutes of history kept: one day plus the current hour."""
 BREATH = 64
 """Subscriptions looked at between two breaths of the event loop."""
 SPANS: Mapping[str, tuple[int, int]] = {"hour": (60, 1), "day": (288, 5)}
@@ -226,7 +226,7 @@ class History:
         keys, self._unwritten = self._unwritten, set()
         try:
             rows = [Row(name, hour, bytes(self._rows[name, hour])) for name, hour in keys]
-            await self.store.write(rows, self.clock.wall() // MINUTE - KEPT)
+            await self.store.write(rows, self.clock.wall() // MINUTE - HISTORY_MINUTES)
         except BaseException:
             self._unwritten |= keys
             raise

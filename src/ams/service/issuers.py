@@ -70,11 +70,7 @@ class Issuers:
         return self._listed(_found(next((each for each in await self.all() if each.name == name), None)))
 
     async def create(self, caller: Caller, issuer: Issuer) -> ListedIssuer:
-        """Accept the tokens of another issuer from now on.
-
-        Raises `NotAllowed`, `InvalidInput`, `AlreadyExists` for its name or URL, `Conflict` for a second one of opaque
-        tokens.
-        """
+        """Accept the tokens of another issuer; raise `NotAllowed`, `InvalidInput`, `AlreadyExists`, `Conflict`."""
         _require_full(caller)
         checked_name("issuer", issuer.name)
         issuer = checked(issuer)
@@ -145,7 +141,7 @@ def _found(result: T | None) -> T:
 
 @dataclass(frozen=True, slots=True)
 class Bindings:
-    """What can be done with bindings."""
+    """Bindings of identities to users."""
 
     registry: Registry
 
@@ -157,8 +153,7 @@ class Bindings:
     async def create(self, caller: Caller, user: UserName, name: BindingName, issuer: str, subject: str) -> Binding:
         """Let an identity log in as a user. The issuer is named by its URL, and need not be known yet.
 
-        Raises `NotFound`, `NotAllowed` for a user above the caller, `InvalidInput`, `AlreadyExists` for the name or
-        identity.
+        Raises `NotFound`, `NotAllowed` for a user above the caller, `InvalidInput`, `AlreadyExists`.
         """
         bound = await find_managed_user(self.registry, caller, user)
         checked_name("binding", name)

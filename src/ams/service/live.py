@@ -132,8 +132,7 @@ class Live:
     ) -> AsyncGenerator[Counts | Tail | None]:
         """Yield counts at once and when they changed, and messages of the tail as they come; None when it rests.
 
-        Raises `InvalidInput`, `NotFound`, `NotAllowed`, `RateLimited`; later whatever ends the view, `Overloaded` at a
-        stop.
+        Raises `InvalidInput`, `NotFound`, `NotAllowed`, `RateLimited`; at a stop `Overloaded`.
         """
         chosen = _check(wanted)
         generation = self.registry.invalidations.generation

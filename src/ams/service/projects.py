@@ -37,7 +37,7 @@ logger = structlog.get_logger("ams.projects")
 
 @dataclass(frozen=True, slots=True)
 class Projects:
-    """What can be done with projects."""
+    """Administration of projects."""
 
     registry: Registry
     log: Log
@@ -101,10 +101,9 @@ class Projects:
         )
 
     async def delete(self, caller: Caller) -> None:
-        """Remove the project with all it owns (U12).
+        """Remove the project with all it owns (U12); raise `NotFound` when it was deleted meanwhile.
 
-        The registry forgets first, in one transaction: from then on the rest cannot be reached, and what a crash
-        leaves of it is dropped by `sweep` at the next start. Raises `NotFound` when it was deleted meanwhile.
+        The registry forgets first, in one transaction: `sweep` at the next start drops what a crash leaves of the rest.
         """
         await self.registry.idempotency.lighten(await self.registry.topics.of_project(caller.here.id))
         deleted = await self.registry.projects.delete(caller.here.id, caller.expected)
@@ -144,7 +143,7 @@ async def _all(drop: Callable[[K], Awaitable[None]], identities: Iterable[K]) ->
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """What can be done with the users of the caller's project (HTTP contract 7.1)."""
+    """Members of the caller's project (HTTP contract 7.1)."""
 
     registry: Registry
 
@@ -206,8 +205,7 @@ class Members:
     async def refresh_token(self, caller: Caller, name: UserName) -> User:
         """Give a member a new token, and show it; the old one is dead at once. Raises `NotFound`, `NotAllowed`.
 
-        A token is good for everything its user may do. So only a caller with the view of everything may renew that of a
-        user who has roles elsewhere.
+        Only a caller with the view of everything may renew that of a user who has roles elsewhere, too.
         """
         user = await self._member(caller, name)
         if caller.is_weaker_than_own(user):

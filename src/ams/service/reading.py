@@ -65,8 +65,7 @@ class RangeReader:
     ) -> Range:
         """Return the part of the wanted range that exists: from the oldest kept offset on, up to the end.
 
-        Raises `NotFound`, `NotAllowed` for a consumer without a subscription to the topic, `InvalidInput` beyond the
-        end.
+        Raises `NotFound`, `NotAllowed` without a subscription to the topic, `InvalidInput` beyond the end.
         """
         topic = await self.topic(caller, name, subscription)
         oldest, end = await self.log.bounds(topic.id)

@@ -38,7 +38,7 @@ _PART, _PART_BYTES = 500, 2**20
 
 
 class Schemas:
-    """What can be done with the schemas of the caller's project."""
+    """Schemas of the caller's project."""
 
     def __init__(self, registry: Registry, log: Log, validators: Validators) -> None:
         self._registry = registry
@@ -133,11 +133,7 @@ class Schemas:
         await self._validators.ask_content(caller.here.id, content, payload, encoding)
 
     async def validate(self, schema: Schema, candidate: Candidate) -> None:
-        """Ask a schema about one message, as number 0.
-
-        Raises `NotFound`, `Unusable` for a schema that cannot be compiled, `InvalidInput` with the texts of contract
-        15.3, `Overloaded`.
-        """
+        """Ask a schema about one message, as number 0 (contract 15.3); raise `InvalidInput`, `Unusable`."""
         await self._validators.ask(schema.project_id, schema.id, schema.revision, [candidate])
 
     async def dry_run(
@@ -145,9 +141,8 @@ class Schemas:
     ) -> DryRun:
         """Check the newest messages of a topic, up to `messages` and `MAX_DRY_RUN`; nothing changes.
 
-        `topic` is a reference; `gone` is done when the client has left. One dry run of a project at a time. Raises
-        `NotFound`, `InvalidInput` for the reference and for messages that take too long, `Conflict` while another runs,
-        `Unusable`, `Overloaded`.
+        `topic` is a reference; `gone` is done when the client has left. Raises `NotFound`, `InvalidInput`, also for
+        messages that take too long, `Conflict` while another one of the project runs, `Unusable`, `Overloaded`.
         """
         schema = await self.show(caller, name)
         target = await find_topic(self._registry, caller, topic_reference(caller.here.name, topic))

@@ -181,7 +181,7 @@ class Seeker:
 
 @dataclass(frozen=True, slots=True)
 class Snapshots:
-    """What can be done with the snapshots of the caller's project."""
+    """Snapshots of the caller's project."""
 
     registry: Registry
     log: Log

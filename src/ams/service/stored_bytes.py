@@ -42,7 +42,7 @@ class Measured(Protocol):
 
 
 class StoredBytes:
-    """What is stored, by project. Used from one event loop; `start` measures first."""
+    """Bytes of each project. Used from one event loop."""
 
     def __init__(self, registry: Registry, log: Log, clock: Clock, measured: Measured | None = None) -> None:
         """`measured` is the log if it has a capacity of its own; else a project without a quota has no limit."""

@@ -67,7 +67,7 @@ expiry_logger = structlog.get_logger("ams.expiring")
 
 
 class Subscriptions:
-    """What can be done with the subscriptions of the caller's project."""
+    """Subscriptions of the caller's project."""
 
     def __init__(
         self,

@@ -30,7 +30,7 @@ class SchemaUse(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """What can be done with the topics of the caller's project."""
+    """Topics of the caller's project."""
 
     registry: Registry
     log: Log
@@ -122,9 +122,8 @@ class Topics:
     async def attach_schema(self, caller: Caller, name: TopicName, schema: str, **use: Unpack[SchemaUse]) -> None:
         """Check messages by a schema from the next publish on; an empty reference detaches.
 
-        Raises, in this order: `NotFound` for the
-        topic, `InvalidInput` for the reference and the encoding, `NotFound` for the schema and the revisions,
-        `InvalidInput` for a first one after the last.
+        Raises, in this order: `NotFound` for the topic, `InvalidInput` for the reference and the encoding, `NotFound`
+        for the schema and the revisions, `InvalidInput` for a first one after the last.
         """
         await self.show(caller, name)
         attached = await self._schema(caller, schema, use) if schema else None

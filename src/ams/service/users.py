@@ -57,7 +57,7 @@ logger = structlog.get_logger("ams.users")
 
 @dataclass(frozen=True, slots=True)
 class Users:
-    """What can be done with users."""
+    """Administration of users."""
 
     registry: Registry
     roles: frozenset[str] = ROLES
@@ -90,9 +90,9 @@ class Users:
         return caller.view_whole(found, again=ARGO_API_AUTHN in caller.roles)
 
     async def profile(self, caller: Caller) -> User:
-        """Return the caller's own user, for a login with reduced rights without roles; raise `UnknownToken`.
+        """Return the caller's own user, as other services see it; raise `UnknownToken`.
 
-        Other services decide by this answer what a user may do.
+        With reduced rights it is shown without roles, as others decide by them what the caller may do.
         """
         assert caller.user is not None
         user = required(await self.registry.users.by_id(caller.user), UnknownToken)
@@ -111,8 +111,7 @@ class Users:
     async def update(self, caller: Caller, name: UserName, details: UserDetails) -> User:
         """Change what `details` says and nothing else (U6).
 
-        Raises `NotFound`, `NotAllowed` for a user above the caller, `InvalidInput` for a project, role or name
-        (contract 5.4).
+        Raises `NotFound`, `NotAllowed` for a user above the caller, `InvalidInput` for values (contract 5.4).
         """
         user = await find_managed_user(self.registry, caller, name)
         roles = await self._checked_roles(caller, details)
@@ -187,10 +186,10 @@ async def first_admin(registry: Registry, keep: Callable[[str], None], forget: C
 
 
 async def push_worker(registry: Registry, token: str = "") -> bool:
-    """Make the user `push_worker_0` with role push_worker if `token` belongs to no user; without one, with a new token.
+    """Make the user `push_worker_0` if `token` belongs to no user, with that or a new one; return whether it exists.
 
-    One that exists with another token is given this one: that is what the setting says now. Returns whether there is a
-    worker now; there is none when that name is taken by a user without that role.
+    An existing worker with another token is given this one: the setting says so now. Without the role the user of that
+    name is no worker.
     """
     if token and await registry.users.principal(token) is not None:
         return True
@@ -209,7 +208,7 @@ async def push_worker(registry: Registry, token: str = "") -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Registrations:
-    """What can be done with registrations."""
+    """Registrations of applicants, and decisions on them."""
 
     registry: Registry
 

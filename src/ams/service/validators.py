@@ -45,9 +45,9 @@ class Validators:
     async def check(self, project: ProjectId, schema: AttachedSchema, messages: Sequence[Message]) -> None:
         """Check a publish request: raise `InvalidInput` for the first message that the schema does not allow.
 
-        Raises `Unusable` when what is stored cannot be compiled any more, `Overloaded` when the project has too many
-        requests that take long. A schema that is gone allows everything: it was deleted, and so detached, while the
-        request was under way. Where only its revision is gone, the newest one left decides.
+        Raises `Unusable` for a schema that cannot be compiled, `Overloaded` when the project has too many long
+        requests. A schema that was deleted meanwhile allows everything; without its revision the newest one left
+        decides.
         """
         try:
             await self.ask(project, schema.id, schema.revision, messages)
@@ -57,7 +57,7 @@ class Validators:
                     await self.ask(project, schema.id, left.revision, messages)
 
     def allow_now(self, schema: AttachedSchema, messages: Batch) -> bool:
-        """Whether a schema surely allows all messages, found at once; of others nothing is known: `check` tells."""
+        """Return True if a schema surely allows all messages, found at once; False says nothing: `check` tells."""
         if schema.encoding:
             return False
         compiled = self._compiled.known((schema.id, schema.revision, ""))
@@ -200,11 +200,7 @@ class Fitting:
     schema: AttachedSchema
 
     async def fitted(self, messages: Sequence[Message]) -> Batch:
-        """Return the messages as they are to be stored.
-
-        Raises `InvalidInput` for the first that keeps no revision, with the reason of the newest; `Unusable`,
-        `Overloaded` and `InvalidInput` as `Validators.check`.
-        """
+        """Return the messages to be stored; raise as `Validators.check`, with reasons of the newest revision."""
         kept, schema = await self._revisions(messages), self.schema
         labels = {SCHEMA_NAME: schema_path(self.project_name, schema.name), ENCODING: schema.encoding}
         return batch_of(

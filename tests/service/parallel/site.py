@@ -13,7 +13,7 @@ from ams.core.parallel_options import DeadLetterPolicy, ParallelOptions, RetryPo
 from ams.core.supervisor import Supervisor
 from ams.service.dead_letters import DeadLetters
 from ams.service.delivering import Deliverer
-from ams.service.parallel.opening import Open
+from ams.service.parallel.opening import OpenSubscription
 from ams.service.parallel.ownership import Ownership
 from ams.service.parallel.working import Working
 from ams.storage.registry.records import Subscription, Topic
@@ -93,7 +93,7 @@ class Site:
     async def subscription(self) -> Subscription:
         return await self.deliverer.to_acknowledge(self.caller, SUB)
 
-    async def opened(self) -> Open:
+    async def opened(self) -> OpenSubscription:
         """Return it as this process works on it."""
         return self.working.opened.get((await self.subscription()).id)
 

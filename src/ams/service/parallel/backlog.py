@@ -50,7 +50,7 @@ MAX_SPAN = 2**24
 """Offsets from the floor to the newest that was given: one message that is never settled holds the others up then."""
 DEAD_LETTER_RETRY_MS = Milliseconds(10_000)
 """A message that could not be put aside waits at least so long."""
-SOMEBODY = "a consumer of before the restart"
+UNKNOWN_HOLDER = "a consumer of before the restart"
 """Holder of a lease of the previous run, until its consumer extends it."""
 
 
@@ -70,7 +70,7 @@ class Settling:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to store."""
+        """True if there is nothing to store."""
         return not (self.done or self.failures)
 
 
@@ -136,7 +136,7 @@ class Backlog:
 
     @property
     def is_again_ready(self) -> bool:
-        """Whether something is to be given again."""
+        """True if something is to be given again."""
         while self._ready and not self._is_free(self._ready[0]):
             heapq.heappop(self._ready)
         return bool(self._ready)
@@ -152,7 +152,7 @@ class Backlog:
         return fair_room(MAX_OUT_BYTES, self.leases.bytes, self.leases.bytes_held_by[holder])
 
     def may_scan(self, holder: str) -> bool:
-        """Whether a consumer may be given new messages: too many held back, or waits of its own, stop it."""
+        """Return whether a consumer may be given new messages: too many held back, or waits of its own, stop it."""
         room = fair_room(MAX_HELD_BACK, self.held_back, self.leases.waits_of[holder])
         return bool(room) and self.scan - self.floor < MAX_SPAN
 
@@ -199,7 +199,7 @@ class Backlog:
         return [each for each in found if each not in self.done]
 
     def may_give_all(self, begin: Offset, end: Offset) -> bool:
-        """Whether all unseen messages from `begin` to `end` may be given that have no ordering keys."""
+        """Return whether all unseen messages from `begin` to `end` may be given that have no ordering keys."""
         if begin >= self.restart_grace.end:  # none was given before the restart
             return True
         if self.restart_grace.withholds_from(begin):
@@ -208,7 +208,7 @@ class Backlog:
         return self._are_free(here) and self.failures.counts.keys().isdisjoint(here)
 
     def may_give(self, offset: Offset, key: str, now: Milliseconds) -> bool:
-        """Whether an unseen message with an ordering key (empty: none) may be given; it is held back otherwise."""
+        """Return whether an unseen message with a key (empty: none) may be given; it is held back otherwise."""
         if key and not self.keys.begin(offset, key):
             return False
         if not self._is_free(offset):  # by an id of before the restart
@@ -256,7 +256,7 @@ class Backlog:
         Raises `NeverGiven` for all that were never given by this subscription, as far as is known of the end of the
         topic, `InvalidInput` for one that cannot be read; nothing is changed then.
         """
-        named = self._ids.leased(ids, now, SOMEBODY)
+        named = self._ids.leased(ids, now, UNKNOWN_HOLDER)
         settling = Settling(late=named.late, unsure=named.unsure, leases=named.leases)
         for lease, offsets in settling.leases:
             self.leases.end(lease, offsets)
@@ -272,7 +272,7 @@ class Backlog:
         They come again after `waits`, None: as the rules say. With exactly-once delivery a nack that was done may come
         again: it changes nothing, and is not late.
         """
-        named = self._ids.leased(ids, now, SOMEBODY)
+        named = self._ids.leased(ids, now, UNKNOWN_HOLDER)
         settling = Settling(unsure=named.unsure, leases=named.leases, waits=waits)
         for each in self._ids.late_of(named):
             if self._ids.nacks.peek(each.offset) != each.hand_out:
@@ -289,14 +289,16 @@ class Backlog:
 
     def release(self, ids: AckIds, now: Milliseconds) -> list[AckId]:
         """Let messages be given again without a failure, storing nothing; return late ids. Raises as `acknowledge`."""
-        named = self._ids.leased(ids, now, SOMEBODY)
+        named = self._ids.leased(ids, now, UNKNOWN_HOLDER)
         for lease, offsets in named.leases:
             self.leases.end(lease, offsets)
             self._ids.overtaken.update(offsets)
             self.give_back(offsets)
         return named.late
 
-    def extend(self, ids: AckIds, deadline: Milliseconds, now: Milliseconds, holder: str = SOMEBODY) -> list[AckId]:
+    def extend(
+        self, ids: AckIds, deadline: Milliseconds, now: Milliseconds, holder: str = UNKNOWN_HOLDER
+    ) -> list[AckId]:
         """Let leases end at `deadline`, taken over by `holder`; return late ids. Raises as `acknowledge`."""
         named = self._ids.leased(ids, now, holder)
         for lease, offsets in named.leases:
@@ -412,7 +414,7 @@ class Backlog:
         return not (in_hands or offset in self.done or offset in self.leases.waiting)
 
     def _are_free(self, offsets: Sequence[int]) -> bool:
-        """Whether all messages, in their order, are free, and nothing between is done."""
+        """Return whether all messages, in their order, are free, and nothing between is done."""
         begin, end = Offset(offsets[0]), Offset(offsets[-1] + 1)
         if begin < self.floor or self.done.count(begin, end) or self.leases.has_any(offsets):
             return False

@@ -47,7 +47,7 @@ class RestartGrace:
         return self._topic_end > before
 
     def may_have_given(self, offset: Offset) -> bool:
-        """Whether a message existed, so that a process may have given it that did not know of this run yet."""
+        """Return whether a message existed, so that a process may have given it that did not know of this run yet."""
         return offset < self._topic_end
 
     def is_out_until(self, done: Done, *, has_given: bool) -> Milliseconds:
@@ -67,7 +67,7 @@ class RestartGrace:
         self.withhold(self.end, self._longest_until)
 
     def withholds_from(self, offset: Offset) -> bool:
-        """Whether some at or above an offset was withheld, perhaps no more."""
+        """Return whether some at or above an offset was withheld, perhaps no more."""
         return offset < self._withheld_below
 
     def withheld_until(self, offset: Offset, now: Milliseconds) -> Milliseconds | None:
@@ -108,7 +108,7 @@ class FinalIds:
         self._unknown_until = self._older_until = number
 
     def is_by(self, ack_id: AckId, given: HandOutId, now: Milliseconds) -> bool:
-        """Whether a message that is done, or is being stored as done, was finished by this id, as far as is known."""
+        """Return whether this id finished a message that is done, or is being stored as done, as far as is known."""
         offset, text = ack_id
         if offset < self._before.floor or offset in self._before.done:
             return now <= self._grace_until
@@ -119,7 +119,7 @@ class FinalIds:
 
 
 @dataclass(slots=True)
-class Named:
+class NamedLeases:
     """Leases that ids name, and ids that name none."""
 
     leases: list[tuple[HandOut, list[Offset]]] = field(default_factory=list)
@@ -164,7 +164,7 @@ class HandOutIds:
         self.number += 1
         return HandOutId(attempt, self._epoch, self._run, self.number, self._identity).text
 
-    def leased(self, ids: AckIds, now: Milliseconds, holder: str) -> Named:
+    def leased(self, ids: AckIds, now: Milliseconds, holder: str) -> NamedLeases:
         """Find leases as `named`, and take over those of the previous run for this holder, for the grace period.
 
         They count no bytes, as the sizes of their messages are not known here.
@@ -183,13 +183,12 @@ class HandOutIds:
             named.leases.append((lease, offsets))
         return named
 
-    def named(self, ids: AckIds, now: Milliseconds) -> Named:
+    def named(self, ids: AckIds, now: Milliseconds) -> NamedLeases:
         """Find the leases that these name, also those of the previous run; changes nothing.
 
-        Raises `NeverGiven` for all that were never given by this subscription, as far as is known of the end of the
-        topic, `InvalidInput` for one that cannot be read.
+        Raises `NeverGiven` for ids beyond the known end of the topic or of others, `InvalidInput` for unreadable ones.
         """
-        named = Named()
+        named = NamedLeases()
         for text, offsets in ids.items():
             lease = self._leases.get(offsets[0])
             if lease is not None and lease.text == text and now <= lease.deadline and self._are_all_of(lease, offsets):
@@ -201,10 +200,10 @@ class HandOutIds:
         return named
 
     def _are_all_of(self, lease: HandOut, offsets: Sequence[Offset]) -> bool:
-        """Whether each of the offsets is leased by it, and none is named twice: as consumers mostly send them."""
+        """Return whether each offset is leased by it, and none is named twice, as in most requests."""
         return len(set(offsets)) == len(offsets) == [*map(self._leases.get, offsets)].count(lease)
 
-    def _find_each(self, named: Named, text: str, offsets: Sequence[Offset], now: Milliseconds) -> None:
+    def _find_each(self, named: NamedLeases, text: str, offsets: Sequence[Offset], now: Milliseconds) -> None:
         by_lease: dict[HandOut, list[Offset]] = {}
         for offset in dict.fromkeys(offsets):
             lease = self._leases.get(offset)
@@ -217,8 +216,8 @@ class HandOutIds:
                 by_lease.setdefault(lease, []).append(offset)
         named.leases += by_lease.items()
 
-    def _is_good_from_before(self, named: Named, ack_id: AckId, now: Milliseconds) -> bool:
-        """Whether an id that names no lease is the newest one of the run before, of a message not given again since."""
+    def _is_good_from_before(self, named: NamedLeases, ack_id: AckId, now: Milliseconds) -> bool:
+        """Return whether an id without a lease is the newest of the previous run, of a message not given since."""
         offset, text = ack_id
         given = read_hand_out(text)
         newest = self._epoch, self._run, self.number
@@ -265,6 +264,6 @@ class HandOutIds:
             several = [each for each in offsets if each in counts or each in self.overtaken]
             self.finishers.note(several, lease.text, self.number)
 
-    def late_of(self, named: Named) -> list[AckId]:
+    def late_of(self, named: NamedLeases) -> list[AckId]:
         """Return late ids, for other calls than acknowledgements: with exactly-once also finished ones."""
         return [*named.late, *named.finished] if self._failures.rules.exactly_once else named.late

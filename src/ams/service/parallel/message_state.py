@@ -91,7 +91,7 @@ class Done:
 
     @property
     def has_passed(self) -> bool:
-        """Whether ranges were passed over that are not stored."""
+        """True if ranges were passed over that are not stored."""
         return bool(self._passed)
 
     def take_passed(self) -> list[Range]:
@@ -147,7 +147,7 @@ class Failures:
         return self.rules.wait(self.counts.get(offset, 1))
 
     def has_failed_out(self, offset: Offset) -> bool:
-        """Whether a message has failed as often as it may."""
+        """Return whether a message has failed as often as it may."""
         return 0 < self.rules.most_attempts <= self.of(offset)
 
     def begin(self, offsets: Sequence[Offset]) -> Mapping[Offset, int]:
@@ -161,11 +161,11 @@ class Failures:
         self.dying.add(offset)
 
     def has(self, offset: Offset) -> bool:
-        """Whether nobody may have a message: its failure is being stored, or it is to be put aside."""
+        """Return whether nobody may have a message: its failure is being stored, or it is to be put aside."""
         return offset in self.being_stored or offset in self.dying
 
     def has_any(self, offsets: Collection[int]) -> bool:
-        """Whether `has` holds for one of these."""
+        """Return whether `has` holds for one of these."""
         return not (self.being_stored.isdisjoint(offsets) and self.dying.isdisjoint(offsets))
 
     def are_done(self, offsets: Sequence[Offset]) -> None:
@@ -246,7 +246,7 @@ class Window:
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing more may be given."""
+        """True if nothing more may be given."""
         return self.messages <= 0 or self.bytes <= 0
 
 
@@ -358,7 +358,7 @@ class LeaseTable:
         self.lease_again(hand_out, offsets, deadline)
 
     def has_any(self, offsets: Collection[int]) -> bool:
-        """Whether one of these is leased or waits."""
+        """Return whether one of these is leased or waits."""
         return not (self._by_offset.keys().isdisjoint(offsets) and self.waiting.keys().isdisjoint(offsets))
 
     def below(self, offset: Offset) -> Mapping[HandOut, list[Offset]]:

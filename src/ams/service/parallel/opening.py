@@ -38,7 +38,7 @@ LOOK_MS = 60_000
 logger = structlog.get_logger("ams.parallel")
 
 
-class Waiting(NamedTuple):
+class WaitReason(NamedTuple):
     """The reason for which a pull waits."""
 
     holder: str
@@ -47,7 +47,7 @@ class Waiting(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Open:
+class OpenSubscription:
     """A subscription that this process works on."""
 
     subscription: Subscription
@@ -59,7 +59,7 @@ class Open:
     horizon: Horizon | None
     used: Milliseconds
     is_covered: bool
-    """Whether the stored horizon covers all leases: with exactly-once delivery, or just before it is switched on.
+    """True if the stored horizon covers all leases: with exactly-once delivery, or just before it is switched on.
 
     Not where it was switched on, and this process has only heard of it.
     """
@@ -70,7 +70,7 @@ class Open:
     """The last message that was too large for some clients of streams, and its bytes."""
     giving: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by the one pull that is served at a time."""
-    waiting: dict[Waiting, set[asyncio.Future[None]]] = field(default_factory=dict)
+    waiting: dict[WaitReason, set[asyncio.Future[None]]] = field(default_factory=dict)
     storing: set[asyncio.Task[None]] = field(default_factory=set)
     verdicts: dict[Offset, Verdict] = field(default_factory=dict)
     """Why messages are about to be put aside, where their consumer said it."""
@@ -83,20 +83,16 @@ class Open:
 
     def wake_served(self) -> None:
         """Let those pulls look again that may find something: of many that wait, an acknowledgement wakes none."""
-        if not self.waiting:
-            return
-        is_ready, backlog = self.backlog.is_again_ready, self.backlog
-        self._wake(
-            [
-                each
-                for each in self.waiting
-                if (is_ready or each.for_room)
-                and backlog.room(each.holder)
-                and (is_ready or backlog.may_scan(each.holder))
-            ]
-        )
+        if self.waiting:
+            is_ready = self.backlog.is_again_ready
+            self._wake([each for each in self.waiting if self._may_find(each, is_ready=is_ready)])
 
-    def _wake(self, some: Iterable[Waiting]) -> None:
+    def _may_find(self, each: WaitReason, *, is_ready: bool) -> bool:
+        if not (is_ready or each.for_room) or not self.backlog.room(each.holder):
+            return False
+        return is_ready or self.backlog.may_scan(each.holder)
+
+    def _wake(self, some: Iterable[WaitReason]) -> None:
         for each in some:
             for woken in self.waiting.pop(each):
                 if not woken.done():
@@ -144,7 +140,7 @@ class OpenSubscriptions:
         self._sooner = asyncio.Event()
         """Something is due sooner than the sweeper looks."""
         self._looks_at = Milliseconds(0)
-        self._open: dict[SubscriptionId, Open] = {}
+        self._open: dict[SubscriptionId, OpenSubscription] = {}
         self._opening: dict[SubscriptionId, asyncio.Lock] = {}
         self._ends: Mapping[TopicId, Offset] | None = None
         """Where topics ended when this process began, which works alone; None: that is not known."""
@@ -174,30 +170,30 @@ class OpenSubscriptions:
 
     # Which ones are open
 
-    def get(self, subscription: SubscriptionId) -> Open | None:
+    def get(self, subscription: SubscriptionId) -> OpenSubscription | None:
         """Return a subscription that this process works on."""
         return self._open.get(subscription)
 
-    def all(self) -> Collection[Open]:
+    def all(self) -> Collection[OpenSubscription]:
         """Return all subscriptions that this process works on."""
         return self._open.values()
 
-    def has(self, opened: Open) -> bool:
-        """Whether it is still open, and nobody has opened it anew."""
+    def has(self, opened: OpenSubscription) -> bool:
+        """Return whether it is still open, and nobody has opened it anew."""
         return self._open.get(opened.subscription.id) is opened
 
     def holds(self, subscription: SubscriptionId) -> bool:
-        """Whether this process owns a subscription."""
+        """Return whether this process owns a subscription."""
         return self._ownership.holds(subscription)
 
-    async def here(self, subscription: SubscriptionId) -> Open | None:
+    async def here(self, subscription: SubscriptionId) -> OpenSubscription | None:
         """Return a subscription that this process works on, None when nobody does; raise `OwnedElsewhere`."""
         if self._ownership.holds(subscription):
             return self._open.get(subscription)
         await self._ownership.look(subscription)
         return None
 
-    async def retain(self, opened: Open) -> None:
+    async def retain(self, opened: OpenSubscription) -> None:
         """Follow what retention took."""
         bounds = await self._log.bounds(opened.topic)
         oldest = await oldest_for(self._log, opened.topic, opened.subscription, bounds, self._clock.wall())
@@ -210,7 +206,7 @@ class OpenSubscriptions:
 
     # Timer for lease expiry: wakes the sweeper when the next lease or retry is due
 
-    def note_due(self, opened: Open) -> None:
+    def note_due(self, opened: OpenSubscription) -> None:
         """Note that something was given, stored, or passed over."""
         due = opened.backlog.next_due()
         if opened.backlog.failures.dead:
@@ -266,7 +262,7 @@ class OpenSubscriptions:
             self.forget(subscription)  # what is known of it may be from before another node had it
             await self._ownership.claim(subscription, seizes=seizes)
 
-    async def use(self, subscription: Subscription, project: ProjectName) -> Open:
+    async def use(self, subscription: Subscription, project: ProjectName) -> OpenSubscription:
         """Return a subscription, open. Raises `OwnedElsewhere`, `SubscriptionGone`, or `Conflict` without its topic."""
         opened = self._open.get(subscription.id)
         topic = await topic_of(self._registry, subscription)
@@ -289,11 +285,10 @@ class OpenSubscriptions:
         self._opening.pop(subscription.id, None)
         return opened
 
-    async def _taken_over(self, subscription: Subscription, project: ProjectName, topic: TopicId) -> Open:
+    async def _taken_over(self, subscription: Subscription, project: ProjectName, topic: TopicId) -> OpenSubscription:
         """Return a subscription as it is stored, with the leases that the previous run may have given.
 
-        What is stored beyond the end of the topic is of a log that was put back to an older state: what is published
-        there next is not done.
+        Offsets beyond the end of the topic are of a log that was put back to an older state: they are not done.
         """
         progress = await self._cursors.take_over(subscription.id, topic)
         end = (await self._log.bounds(topic)).end
@@ -320,7 +315,7 @@ class OpenSubscriptions:
         if horizon is not None and exactly_once:
             backlog.restart_grace.withhold(min(horizon.below, end), until)
         chosen = parse(options.filter) if options.filter else None
-        return Open(subscription, options, project, topic, backlog, chosen, horizon, now, exactly_once)
+        return OpenSubscription(subscription, options, project, topic, backlog, chosen, horizon, now, exactly_once)
 
     def _given_before(
         self, subscription: SubscriptionId, topic: TopicId, progress: Progress, end: Offset

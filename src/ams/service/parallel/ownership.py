@@ -40,10 +40,10 @@ class Ownership:
     """Says what this process may work on. This one is alone: it owns everything, at no cost."""
 
     has_others = False
-    """Whether other processes work on subscriptions too."""
+    """True if other processes work on subscriptions too."""
 
     def holds(self, subscription: SubscriptionId) -> bool:
-        """Whether this process owns a subscription; asked for each request."""
+        """Return whether this process owns a subscription; asked for each request."""
         return True
 
     async def claim(self, subscription: SubscriptionId, *, seizes: bool = False) -> None:
@@ -80,7 +80,7 @@ class Shared(Ownership):
         self._until = 0.0
         """Loop time at which this node owns nothing any more."""
         self._elsewhere: dict[SubscriptionId, tuple[Node, float]] = {}
-        """Who else owns what, and until which loop time that is believed."""
+        """Owners of other subscriptions, and until which loop time they are believed."""
         self._asked: dict[SubscriptionId, asyncio.Future[Node]] = {}
         self._seized: set[SubscriptionId] = set()
         self._released: set[SubscriptionId] = set()
@@ -92,7 +92,7 @@ class Shared(Ownership):
         )
 
     def holds(self, subscription: SubscriptionId) -> bool:
-        """Whether this node owns a subscription, by its own clock."""
+        """Return whether this node owns a subscription, by its own clock."""
         return subscription in self._held and _now() < self._until
 
     async def claim(self, subscription: SubscriptionId, *, seizes: bool = False) -> None:

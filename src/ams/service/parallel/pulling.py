@@ -19,7 +19,7 @@ from ams.service.delivering import Deliverer, Gone
 from ams.service.lookup import no_topic_is_a_conflict
 from ams.service.parallel.backlog import Backlog
 from ams.service.parallel.message_state import Window
-from ams.service.parallel.opening import Open, OpenSubscriptions, Waiting
+from ams.service.parallel.opening import OpenSubscription, OpenSubscriptions, WaitReason
 from ams.service.parallel.storing import Moved, Storer
 from ams.storage.log.base import Log
 from ams.storage.registry.records import Subscription
@@ -42,7 +42,7 @@ class Finder:
         self._opened = opened
         self._clock = clock
 
-    async def find(self, opened: Open, most: int, max_bytes: int, holder: str) -> Sequence[Stored]:
+    async def find(self, opened: OpenSubscription, most: int, max_bytes: int, holder: str) -> Sequence[Stored]:
         """Return messages to give, in offset order: those that come again, and behind them as many new ones as fit.
 
         At least one, or at most so many bytes. Empty when there is nothing, or nothing was found within `SCAN_MS`: the
@@ -64,7 +64,7 @@ class Finder:
             return again
         return [*again, *new]
 
-    async def _again(self, opened: Open, most: int, max_bytes: int) -> list[Stored]:
+    async def _again(self, opened: OpenSubscription, most: int, max_bytes: int) -> list[Stored]:
         backlog, found = opened.backlog, []
         offsets = backlog.again(most)
         left = max_bytes
@@ -89,7 +89,7 @@ class Finder:
         backlog.give_back([each for each in offsets if each not in taken])
         return found
 
-    async def _new(self, opened: Open, most: int, max_bytes: int, holder: str) -> Sequence[Stored]:
+    async def _new(self, opened: OpenSubscription, most: int, max_bytes: int, holder: str) -> Sequence[Stored]:
         backlog, until = opened.backlog, self._clock.monotonic() + SCAN_MS
         many, room = most, max_bytes
         while backlog.may_scan(holder):
@@ -104,7 +104,7 @@ class Finder:
             await asyncio.sleep(0)  # for the other requests
         return ()
 
-    def _chosen(self, opened: Open, read: Sequence[Stored], most: int, max_bytes: int) -> Sequence[Stored]:
+    def _chosen(self, opened: OpenSubscription, read: Sequence[Stored], most: int, max_bytes: int) -> Sequence[Stored]:
         """Return which of the messages that were read may be given, as many as fit; what is behind was not seen."""
         backlog, now = opened.backlog, self._clock.monotonic()
         looks = opened.filter is not None or opened.options.enable_message_ordering
@@ -126,7 +126,7 @@ class Finder:
             backlog.done.scanned(run.end)
         return read if takes_all else chosen
 
-    def _may_give(self, opened: Open, message: Stored, now: Milliseconds) -> bool:
+    def _may_give(self, opened: OpenSubscription, message: Stored, now: Milliseconds) -> bool:
         backlog, (offset, _, fragment) = opened.backlog, message
         if not backlog.undone(offset, Offset(offset + 1)):
             return False
@@ -136,7 +136,7 @@ class Finder:
         key = ordering_key_of(fragment) if opened.options.enable_message_ordering else ""
         return backlog.may_give(offset, key, now)
 
-    async def _is_hole(self, opened: Open, start: Offset) -> bool:
+    async def _is_hole(self, opened: OpenSubscription, start: Offset) -> bool:
         bounds = await self._log.bounds(opened.topic)
         if bounds.end <= start:
             return False
@@ -159,13 +159,12 @@ class Lot(NamedTuple):
     """A part of what a pull returns: messages leased together, whose ack ids have the same text behind the dash."""
 
     hand_out: str
-    """That text."""
     attempt: int
     """Number of this delivery of each of them: one more than it has failed."""
     messages: Sequence[Stored]
 
 
-class _Taker(NamedTuple):
+class _Consumer(NamedTuple):
     holder: str
     held_for: str | None
     lease_ms: Milliseconds
@@ -175,13 +174,7 @@ class _Taker(NamedTuple):
 class Puller:
     """Leases messages to consumers."""
 
-    def __init__(
-        self,
-        deliverer: Deliverer,
-        opened: OpenSubscriptions,
-        storer: Storer,
-        clock: Clock,
-    ) -> None:
+    def __init__(self, deliverer: Deliverer, opened: OpenSubscriptions, storer: Storer, clock: Clock) -> None:
         """`deliverer` has the limits that both types share, and the pulls that wait."""
         self._deliverer, self._log = deliverer, deliverer.log
         self._opened = opened
@@ -209,7 +202,7 @@ class Puller:
         """
         limit = max_bytes or self._deliverer.max_bytes
         length = Milliseconds((seconds or subscription.ack_deadline_seconds) * 1000)
-        taker = _Taker(holder, held_for, length, window)
+        taker = _Consumer(holder, held_for, length, window)
         with no_topic_is_a_conflict:
             while True:
                 opened = await self._opened.use(subscription, project)
@@ -224,7 +217,7 @@ class Puller:
 
     # Giving
 
-    async def _give(self, opened: Open, most: int, taker: _Taker, max_bytes: int) -> Sequence[Lot]:
+    async def _give(self, opened: OpenSubscription, most: int, taker: _Consumer, max_bytes: int) -> Sequence[Lot]:
         await self._storer.expire(opened)
         most = min(most, self._deliverer.max_messages, opened.backlog.room(taker.holder))
         if taker.window is not None:
@@ -237,7 +230,7 @@ class Puller:
             self._opened.note_due(opened)
         return await self._lease(opened, messages, taker)
 
-    async def _lease(self, opened: Open, messages: Sequence[Stored], taker: _Taker) -> Sequence[Lot]:
+    async def _lease(self, opened: OpenSubscription, messages: Sequence[Stored], taker: _Consumer) -> Sequence[Lot]:
         if not messages:
             return ()
         backlog = opened.backlog
@@ -307,11 +300,11 @@ class Puller:
 
         return come()
 
-    async def _change(self, opened: Open, holder: str, seconds: float) -> bool:
+    async def _change(self, opened: OpenSubscription, holder: str, seconds: float) -> bool:
         """Wait until something is to be given again, there is room again, or the topic has grown; return whether."""
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         has_room = bool(opened.backlog.room(holder)) and opened.backlog.may_scan(holder)
-        kind = Waiting(holder, for_room=not has_room)
+        kind = WaitReason(holder, for_room=not has_room)
         opened.waiting.setdefault(kind, set()).add(woken)
         waits: set[asyncio.Future[Any]] = {woken}
         if has_room:

@@ -20,7 +20,7 @@ from ams.push.upstream import Verdict
 from ams.service.delivering import Deliverer
 from ams.service.lookup import no_topic_is_a_conflict, parallel_options
 from ams.service.parallel.backlog import Backlog, Settling
-from ams.service.parallel.opening import Open, OpenSubscriptions
+from ams.service.parallel.opening import OpenSubscription, OpenSubscriptions
 from ams.service.parallel.storing import MAX_TRIES, Moved, Storer, failed_of
 from ams.storage.cursors.acks import CursorStore
 from ams.storage.registry.records import Subscription
@@ -185,11 +185,11 @@ class Settler:
 
     async def _looked_up(
         self, subscription: Subscription, project: ProjectName, ids: AckIds, look: Look[T]
-    ) -> tuple[Open, T]:
+    ) -> tuple[OpenSubscription, T]:
         """Open a subscription and look ids up in it; returns both.
 
-        Again when the topic has grown, as the owner before may have given what is new and is late. And anew when
-        another process has taken the subscription over, which gave the ids: this one went on believing that it owns it.
+        Again when the topic has grown, as a former owner may have given late what is new. And anew when another process
+        took the subscription over, and gave the ids, while this one believed that it owns it.
         """
         opened = await self.opened.use(subscription, project)
         try:
@@ -212,7 +212,7 @@ class Settler:
 
 
 def _are_few(ids: AckIds) -> bool:
-    """Whether ids may be looked up in one turn of the event loop."""
+    """Return whether ids may be looked up in one turn of the event loop."""
     return len(ids) <= SLICE and sum(map(len, ids.values())) <= SLICE
 
 
@@ -234,8 +234,8 @@ class LeaseRequests:
     async def extend(self, caller: Caller, name: SubscriptionName, ids: AckIds, seconds: int) -> None:
         """Let leases end so many seconds from now; 0 gives the messages back.
 
-        Raises `InvalidInput`, `NotFound`, `NotAllowed`, `Conflict` for an ordered subscription, what `Settler.extend`
-        does.
+        Raises `InvalidInput`, `NotFound`, `NotAllowed`, `Conflict` for an ordered subscription, and as
+        `Settler.extend`.
         """
         subscription = await self._to_settle(caller, name, ids, seconds)
         await self.settler.extend(subscription, caller.here.name, ids, seconds, holder=holder_of(caller))

@@ -15,7 +15,7 @@ from ams.core.names import Offset, ProjectName
 from ams.core.offsets import Range
 from ams.service.lookup import no_topic_is_a_conflict
 from ams.service.parallel.backlog import Settling
-from ams.service.parallel.opening import Open, OpenSubscriptions
+from ams.service.parallel.opening import OpenSubscription, OpenSubscriptions
 from ams.storage.cursors.acks import Change, CursorStore, Horizon, farther
 from ams.storage.registry.records import Subscription
 from ams.storage.registry.registry import Registry
@@ -44,7 +44,7 @@ class Storer:
         self.failures = 0
         """Deliveries that failed, since the start."""
 
-    async def settle(self, opened: Open, settling: Settling) -> None:
+    async def settle(self, opened: OpenSubscription, settling: Settling) -> None:
         """Store it, also when the caller leaves. Raises `Moved`, and what the cursors raise."""
         if settling.is_empty:
             return
@@ -53,7 +53,7 @@ class Storer:
         storing.add_done_callback(opened.storing.discard)
         await asyncio.shield(storing)
 
-    async def store(self, opened: Open, settling: Settling, horizon: Horizon | None = None) -> None:
+    async def store(self, opened: OpenSubscription, settling: Settling, horizon: Horizon | None = None) -> None:
         """Store it, with what was passed over by now, and up to where messages may be out. Raises likewise."""
         backlog, passed = opened.backlog, opened.backlog.done.take_passed()
         change = Change([*passed, *_ranges(settling.done)], settling.failures, horizon)
@@ -74,7 +74,7 @@ class Storer:
         opened.wake_served()
         self._opened.note_due(opened)
 
-    async def expire(self, opened: Open) -> None:
+    async def expire(self, opened: OpenSubscription) -> None:
         """Let leases and waits end whose time is over. Raises likewise."""
         due, now = opened.backlog.next_due(), self._clock.monotonic()
         if due is None or due > now:
@@ -90,7 +90,7 @@ class Storer:
 
     # Horizons of exactly-once delivery
 
-    async def reach(self, opened: Open, below: Offset, length: Milliseconds) -> None:
+    async def reach(self, opened: OpenSubscription, below: Offset, length: Milliseconds) -> None:
         """With exactly-once delivery: store that leases may be out below an offset, which last so long."""
         if not (opened.options.enable_exactly_once_delivery or opened.is_covered):
             return
@@ -118,7 +118,7 @@ class Storer:
                         return
         raise Moved
 
-    async def _cover(self, opened: Open) -> None:
+    async def _cover(self, opened: OpenSubscription) -> None:
         opened.is_covered = True
         now = self._clock.monotonic()
         found = opened.backlog.may_be_out(now)

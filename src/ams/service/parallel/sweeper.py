@@ -11,7 +11,7 @@ from ams.core.supervisor import Supervisor
 from ams.push.upstream import Verdict
 from ams.service.dead_letters import NOT_ACKNOWLEDGED, DeadLetters
 from ams.service.parallel.backlog import Settling
-from ams.service.parallel.opening import Open, OpenSubscriptions
+from ams.service.parallel.opening import OpenSubscription, OpenSubscriptions
 from ams.service.parallel.storing import Storer
 
 IDLE_MS = Milliseconds(600_000)
@@ -60,7 +60,7 @@ class Sweeper:
             except Exception:  # a defect of one must not end the looking after the others
                 survive("leases of messages")
 
-    async def _look_after(self, opened: Open) -> None:
+    async def _look_after(self, opened: OpenSubscription) -> None:
         if not self._opened.holds(opened.subscription.id):
             self._opened.forget(opened.subscription.id)
             return
@@ -75,7 +75,7 @@ class Sweeper:
         if is_idle and not opened.backlog.out and not opened.backlog.held_back:
             self._opened.leave(opened.subscription.id)
 
-    async def _put_aside(self, opened: Open) -> None:
+    async def _put_aside(self, opened: OpenSubscription) -> None:
         """Put messages aside that have failed as often as they may; what cannot be put aside comes again later."""
         backlog = opened.backlog
         while backlog.failures.dead:

@@ -11,7 +11,7 @@ from ams.core.names import SubscriptionId
 from ams.core.observing import Figure, figure
 from ams.core.supervisor import Rounds
 from ams.service.parallel.backlog import MAX_HELD_BACK, MAX_OUT, MAX_OUT_BYTES, MAX_SPAN, Backlog
-from ams.service.parallel.opening import Open
+from ams.service.parallel.opening import OpenSubscription
 from ams.service.parallel.working import Working
 from ams.service.retention import oldest_time
 from ams.storage.log.base import Log
@@ -43,7 +43,7 @@ class Underway(NamedTuple):
     dead_letters: int
 
 
-def underway(opened: Open) -> Underway:
+def underway(opened: OpenSubscription) -> Underway:
     """Return the counts of a subscription."""
     backlog = opened.backlog
     return Underway(
@@ -52,7 +52,7 @@ def underway(opened: Open) -> Underway:
     )  # fmt: skip
 
 
-def findings(opened: Open, *, names_holders: bool, streams: int = 0) -> Iterator[Finding]:
+def findings(opened: OpenSubscription, *, names_holders: bool, streams: int = 0) -> Iterator[Finding]:
     """Yield findings; consumers are named if the caller may know them. `streams` are open to consumers."""
     backlog = opened.backlog
     if streams:
@@ -114,7 +114,7 @@ def _of_floor(backlog: Backlog, *, names_holders: bool) -> Iterator[Finding]:
     )
 
 
-def _of_large(opened: Open) -> Iterator[Finding]:
+def _of_large(opened: OpenSubscription) -> Iterator[Finding]:
     if opened.large is None or opened.large[0] in opened.backlog.done:
         return
     offset, size = opened.large
@@ -125,7 +125,7 @@ def _of_large(opened: Open) -> Iterator[Finding]:
     )
 
 
-def _of_failures(opened: Open) -> Iterator[Finding]:
+def _of_failures(opened: OpenSubscription) -> Iterator[Finding]:
     failures = opened.backlog.failures.counts
     if not failures:
         return
@@ -183,7 +183,7 @@ class Watched:
         self,
         name: str,
         text: str,
-        opened: Sequence[Open],
+        opened: Sequence[OpenSubscription],
         values: Sequence[float],
         together: Callable[[Sequence[float]], float],
     ) -> Figure:

@@ -64,7 +64,7 @@ class Assignment:
         return (self.live and self.live(subscription)) or await self.leases.state(subscription)
 
     async def is_held(self) -> bool:
-        """Whether any process delivers at all."""
+        """Return whether any process delivers at all."""
         return await self.leases.is_held()
 
     async def _wanted(self) -> _Targets:

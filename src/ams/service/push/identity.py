@@ -37,7 +37,7 @@ logger = structlog.get_logger("ams.push")
 
 
 class Claim(NamedTuple):
-    """Who delivers to whom, by a token."""
+    """The service account that delivers, and the audience of its token."""
 
     service_account: str
     audience: str

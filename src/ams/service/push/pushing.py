@@ -108,7 +108,7 @@ class Leaseholders(PushServer):
 
 @dataclass(frozen=True, slots=True)
 class Pushing:
-    """What can be done with the push configurations of subscriptions."""
+    """Push configurations of subscriptions."""
 
     registry: Registry
     enabled: bool = False
@@ -119,7 +119,7 @@ class Pushing:
     server: PushServer = NoPushServer()
     assignment: Assignment | None = None
     takes_parallel: bool = True
-    """Whether the push server delivers parallel subscriptions; one over gRPC does not."""
+    """True if the push server delivers parallel subscriptions; one over gRPC does not."""
     local_http: bool = False
     check_slots: CheckSlots = field(default_factory=CheckSlots)
 

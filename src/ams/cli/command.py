@@ -39,7 +39,7 @@ from ams.core.settings import environment
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 Columns = Mapping[str, str | Callable[[Any], str]]
-"""The headers of a table, each with the attribute of an item that it shows, or what makes its text of the item."""
+"""Headers of a table, or names of facts, each with the attribute of an item that it shows, or what makes its text."""
 
 PATIENCE = Retry(attempts=None, total=30.0, first=0.5, longest=2.0)
 """How long a service that went away, perhaps to be restarted, is waited for by commands that work on."""
@@ -222,17 +222,17 @@ class Group(typer.Typer):
 
     def shows(
         self,
-        text: Callable[[T], str | Mapping[str, str]],
+        text: Columns | Callable[[Any], str | Mapping[str, str]],
         *,
-        shown: Callable[[T], T] | None = None,
+        shown: Callable[[Any], Any] | None = None,
         name: str | None = None,
-    ) -> Callable[[Callable[..., Call[T]]], Callable[..., Call[T]]]:
-        """Add a command that writes the answer as `text` or fields for people; `shown` returns what of it is shown."""
+    ) -> Callable[[F], F]:
+        """Add a command that writes the answer as fields or `text` for people; `shown` returns what of it is shown."""
 
-        def write_answer(session: Session, ask: Callable[..., Call[T]], _: Mapping[str, Any]) -> None:
+        def write_answer(session: Session, ask: Callable[..., Call[Any]], _: Mapping[str, Any]) -> None:
             found = session.call(ask())
             result = shown(found) if shown else found
-            session.show(result, text(result))
+            session.show(result, text(result) if callable(text) else facts(text, result))
 
         return self._asks(name, write_answer)
 
@@ -309,8 +309,12 @@ def with_options(function: Callable[..., T]) -> Callable[..., T]:
 
 def table(shown: Columns, items: Iterable[Any]) -> str:
     """Write items below the headers of their columns."""
-    rows = [[getattr(each, of) if isinstance(of, str) else of(each) for of in shown.values()] for each in items]
-    return columns(tuple(shown), rows)
+    return columns(tuple(shown), [list(facts(shown, each).values()) for each in items])
+
+
+def facts(shown: Columns, item: Any) -> dict[str, str]:
+    """Return what is shown of an item, by header or name."""
+    return {name: getattr(item, of) if isinstance(of, str) else of(item) for name, of in shown.items()}
 
 
 def _note_retry(error: ClientError, sent: int, _pause: float) -> None:

@@ -52,11 +52,6 @@ def right(text: str) -> wire.Right:
     return wire.Right(action=action, resource=on)
 
 
-def right_text(given: wire.Right) -> str:
-    """Write a right as it is read."""
-    return f"{given.action}={given.resource}"
-
-
 def rule_texts(rules: Iterable[wire.RoleRule]) -> tuple[str, ...]:
     """Write role rules as PROJECT=ROLE=ENTITLEMENT, one for each role, sorted; equal means the same roles for all."""
     return tuple(sorted({f"{rule.project}={role}={rule.entitlement}" for rule in rules for role in rule.roles}))

@@ -259,11 +259,7 @@ def verify_push(session: Session, subscription: SubscriptionName) -> Call[None]:
     return wire.verify_push_endpoint(session.project, subscription)
 
 
-def _push_secret(made: wire.PushSecret) -> dict[str, str]:
-    return {"secret": made.secret, "the one before ends": made.previous_valid_until}
-
-
-@app.shows(_push_secret)
+@app.shows({"secret": "secret", "the one before ends": "previous_valid_until"})
 def push_secret(
     session: Session,
     subscription: SubscriptionName,
@@ -334,16 +330,15 @@ def moment(text: str) -> datetime:
 SnapshotName = Annotated[str, argument("SNAPSHOT", "Name of the snapshot.", snapshot_names)]
 
 
-def _snapshot(snapshot: wire.Snapshot) -> dict[str, str]:
-    return {
-        "snapshot": short_name(snapshot.name),
-        "topic": short_name(snapshot.topic),
-        "created": snapshot.created_on,
-        "expires": snapshot.expire_time,
-    }
+_SNAPSHOT: Columns = {
+    "snapshot": lambda each: short_name(each.name),
+    "topic": lambda each: short_name(each.topic),
+    "created": "created_on",
+    "expires": "expire_time",
+}
 
 
-@snapshots.shows(_snapshot, name="create")
+@snapshots.shows(_SNAPSHOT, name="create")
 def create_snapshot(session: Session, snapshot: SnapshotName, subscription: SubscriptionName) -> Call[wire.Snapshot]:
     """Remember where a parallel subscription stands."""
     return wire.create_snapshot(session.project, snapshot, subscription)
@@ -363,7 +358,7 @@ def list_snapshots(session: Session, page: Page) -> Call[wire.Snapshots]:
     return wire.list_snapshots(session.project, **page.query)
 
 
-@snapshots.shows(_snapshot, name="show")
+@snapshots.shows(_SNAPSHOT, name="show")
 def show_snapshot(session: Session, snapshot: SnapshotName) -> Call[wire.Snapshot]:
     """Show one snapshot."""
     return wire.get_snapshot(session.project, snapshot)

@@ -45,18 +45,17 @@ HeaderFiles = Annotated[
 AccessKeyFile = Annotated[str | None, option("File of the access key, for service types with api-key.", metavar="FILE")]
 
 
-def _service_type(found: authn.ServiceType) -> dict[str, str]:
-    return {
-        "service type": found.name,
-        "uuid": found.uuid,
-        "type": found.type,
-        "hosts": ", ".join(found.hosts),
-        "auth types": ", ".join(found.auth_types),
-        "auth method": found.auth_method,
-        "client hosts": "verified" if found.verify_client_host else "",
-        "created": found.created_on,
-        "updated": found.updated_on,
-    }
+_SERVICE_TYPE: Columns = {
+    "service type": "name",
+    "uuid": "uuid",
+    "type": "type",
+    "hosts": lambda each: ", ".join(each.hosts),
+    "auth types": lambda each: ", ".join(each.auth_types),
+    "auth method": "auth_method",
+    "client hosts": lambda each: "verified" if each.verify_client_host else "",
+    "created": "created_on",
+    "updated": "updated_on",
+}
 
 
 @app.lists(
@@ -75,13 +74,13 @@ def list_(session: AuthnSession) -> Call[authn.ServiceTypes]:
     return authn.list_service_types()
 
 
-@app.shows(_service_type)
+@app.shows(_SERVICE_TYPE)
 def show(session: AuthnSession, service_type: ServiceTypeName) -> Call[authn.ServiceType]:
     """Show one service type."""
     return authn.get_service_type(service_type)
 
 
-@app.shows(_service_type)
+@app.shows(_SERVICE_TYPE)
 def create(
     session: AuthnSession,
     service_type: ServiceTypeName,
@@ -104,7 +103,7 @@ def create(
     )
 
 
-@app.shows(_service_type)
+@app.shows(_SERVICE_TYPE)
 def update(
     session: AuthnSession,
     service_type: ServiceTypeName,
@@ -137,17 +136,16 @@ def _headers(method: authn.AuthMethod) -> str:
     return ", ".join(sorted(method.headers))
 
 
-def _auth_method(found: authn.AuthMethod) -> dict[str, str]:
-    return {
-        "host": found.host,
-        "port": str(found.port),
-        "type": found.type,
-        "headers": _headers(found),
-        "uuid": found.uuid,
-        "service type": found.service_uuid,
-        "created": found.created_on,
-        "updated": found.updated_on,
-    }
+_AUTH_METHOD: Columns = {
+    "host": "host",
+    "port": lambda each: str(each.port),
+    "type": "type",
+    "headers": _headers,
+    "uuid": "uuid",
+    "service type": "service_uuid",
+    "created": "created_on",
+    "updated": "updated_on",
+}
 
 
 @auth_methods.does("list")
@@ -166,13 +164,13 @@ def list_auth_methods(session: AuthnSession) -> None:
     session.show(msgspec.structs.replace(found, auth_methods=methods), table(shown, methods))
 
 
-@auth_methods.shows(_auth_method, shown=authn.without_secrets, name="show")
+@auth_methods.shows(_AUTH_METHOD, shown=authn.without_secrets, name="show")
 def show_auth_method(session: AuthnSession, service_type: ServiceTypeName, host: HostName) -> Call[authn.AuthMethod]:
     """Show how a host is asked, without the secrets."""
     return authn.get_auth_method(service_type, host)
 
 
-@auth_methods.shows(_auth_method, shown=authn.without_secrets, name="create")
+@auth_methods.shows(_AUTH_METHOD, shown=authn.without_secrets, name="create")
 def create_auth_method(
     session: AuthnSession,
     service_type: ServiceTypeName,
@@ -188,7 +186,7 @@ def create_auth_method(
     return authn.create_auth_method(service_type, host, port, headers=headers, access_key=access_key or "")
 
 
-@auth_methods.shows(_auth_method, shown=authn.without_secrets, name="update")
+@auth_methods.shows(_AUTH_METHOD, shown=authn.without_secrets, name="update")
 def update_auth_method(
     session: AuthnSession,
     service_type: ServiceTypeName,

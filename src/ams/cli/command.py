@@ -29,7 +29,7 @@ import typer
 from ams.cli.arguments import Output, option, project_names
 from ams.cli.exits import Usage
 from ams.cli.output import Format, columns, emit, fields, note, write
-from ams.client import Client, Retry
+from ams.client import Client, Retry, wire
 from ams.client.bearer import Bearer
 from ams.client.connection import OPTION, Source, connection
 from ams.client.errors import ClientError, NotAuthenticated
@@ -170,6 +170,10 @@ class Session(OptionSet):
     def call(self, call: Call[T]) -> T:
         """Ask the service, once."""
         return self.client.call(call)
+
+    def owner(self, user: str | None) -> str:
+        """Return the user named, or the one whose token it is."""
+        return user or self.call(wire.get_profile()).name
 
     def show(self, result: object, text: str | Mapping[str, str]) -> None:
         """Write a result: itself as JSON, or its text or its fields for people."""

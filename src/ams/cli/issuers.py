@@ -14,8 +14,8 @@ from ams.cli.arguments import Output, argument, binding_names, issuer_names, opt
 from ams.cli.command import Columns, Group, Session, table
 from ams.cli.exits import Usage
 from ams.cli.output import Format, write
+from ams.cli.secret_file import secret_of
 from ams.client import wire
-from ams.client.connection import read_secret
 from ams.client.errors import NotFound
 from ams.client.wire import Call
 from ams.client.wire.users import KEPT
@@ -166,9 +166,11 @@ def _some(texts: Texts) -> Texts:
 def _secret(path: str) -> str:
     if not path:
         return ""
-    found = sys.stdin.readline().strip() if path == "-" else read_secret(path, "secret")
+    if path != "-":
+        return secret_of(path, "secret")
+    found = sys.stdin.readline().strip()
     if not found:
-        raise Usage("standard input holds no secret" if path == "-" else f"secret file {path} is empty")
+        raise Usage("standard input holds no secret")
     return found
 
 
@@ -197,7 +199,7 @@ def list_bindings(
     user: Annotated[str | None, option("Whose; default: yours.", metavar="USER", complete=user_names)] = None,
 ) -> Call[wire.Bindings]:
     """List the bindings of a user, oldest first."""
-    return wire.list_bindings(user or session.call(wire.get_profile()).name)
+    return wire.list_bindings(session.owner(user))
 
 
 @bindings.shows(_BINDING, name="create")

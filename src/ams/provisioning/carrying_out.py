@@ -341,7 +341,7 @@ class CarryingOut:
             hosts, kind = said.pop("hosts"), said.pop("type", "ams")
             self._send(authn.create_service_type(step.key.name, hosts, kind=kind, **said))
         else:
-            self._send(authn.update_service_type(step.key.name, **said))
+            self._send(authn.update_service_type(step.key.name, authn.ServiceTypeFields(**said)))
 
     def _auth_method(self, step: Step) -> None:
         service_type, host = step.key.project, step.key.name
@@ -349,7 +349,7 @@ class CarryingOut:
         if step.change is Change.ADD:
             self._send(authn.create_auth_method(service_type, host, said.pop("port"), **said))
         else:
-            self._send(authn.update_auth_method(service_type, host, **said))
+            self._send(authn.update_auth_method(service_type, host, authn.AuthMethodFields(**said)))
 
     def _binding(self, step: Step) -> None:
         said = dict(step.fields)
@@ -363,7 +363,7 @@ class CarryingOut:
         there = self._existing.fields.get(step.key, {})
         said = {name: value for name, value in said.items() if value != there.get(name)}
         if said:
-            self._send(authn.update_binding(step.key.name, **said))
+            self._send(authn.update_binding(step.key.name, authn.BindingFields(**said)))
 
     def _uuid(self, user: str) -> str:
         # Asked for now, as a step before may have made the user.

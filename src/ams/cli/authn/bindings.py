@@ -153,7 +153,7 @@ def update(
     said = {name: value for name, value in changes.items() if value is not None}
     if not said:
         raise Usage("say what to change, for example with --user")
-    return authn.update_binding(binding, **said)
+    return authn.update_binding(binding, authn.BindingFields(**said))
 
 
 @app.confirms("binding {binding} deleted")

@@ -12,7 +12,7 @@ from ams.cli.arguments import option
 from ams.cli.authn.session import AuthnSession, HostName, ServiceTypeName
 from ams.cli.command import Columns, Group, table
 from ams.cli.exits import Usage
-from ams.client.connection import read_secret
+from ams.cli.secret_file import secret_of
 from ams.client.wire import Call, authn
 
 app = Group(
@@ -114,16 +114,16 @@ def update(
     verify_client_host: VerifyHost = None,
 ) -> Call[authn.ServiceType]:
     """Change a service type; --host and --auth-type replace all of their kind."""
-    if all(each is None for each in (rename, host or None, auth_method, auth_type or None, verify_client_host)):
-        raise Usage("say what to change, for example with --host")
-    return authn.update_service_type(
-        service_type,
+    changes = authn.ServiceTypeFields(
         name=rename,
-        hosts=host or None,
+        hosts=tuple(host) if host else None,
         auth_method=auth_method,
-        auth_types=auth_type or None,
+        auth_types=tuple(auth_type) if auth_type else None,
         verify_client_host=verify_client_host,
     )
+    if changes == authn.ServiceTypeFields():
+        raise Usage("say what to change, for example with --host")
+    return authn.update_service_type(service_type, changes)
 
 
 @app.confirms("service type {service_type} deleted")
@@ -199,9 +199,8 @@ def update_auth_method(
     headers, access_key = _secrets(header_file, access_key_file)
     if port is None and not headers and not access_key:
         raise Usage("say what to change, for example with --port")
-    return authn.update_auth_method(
-        service_type, host, port=port, headers=headers or None, access_key=access_key or None
-    )
+    changes = authn.AuthMethodFields(port=port, headers=headers or None, access_key=access_key or None)
+    return authn.update_auth_method(service_type, host, changes)
 
 
 @auth_methods.confirms("auth method of {service_type} on {host} deleted", name="delete")
@@ -216,12 +215,5 @@ def _secrets(header_files: list[str] | None, access_key_file: str | None) -> tup
         name, separator, path = pair.partition("=")
         if not (name and separator and path):
             raise Usage(f"--header-file {pair!r} must look like NAME=FILE")
-        headers[name] = _secret(path, "header")
-    return headers, _secret(access_key_file, "access key") if access_key_file else None
-
-
-def _secret(path: str, what: str) -> str:
-    found = read_secret(path, what)
-    if not found:
-        raise Usage(f"{what} file {path} is empty")
-    return found
+        headers[name] = secret_of(path, "header")
+    return headers, secret_of(access_key_file, "access key") if access_key_file else None

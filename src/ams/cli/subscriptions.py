@@ -10,7 +10,7 @@ from ams.cli.command import Columns, Group, Page, Session, table
 from ams.cli.exits import Usage
 from ams.cli.output import emit, fields, json_line, note, short_name
 from ams.cli.parallel_options import Keeping, Kind, Redelivery, Unset, shown, unset
-from ams.cli.rights import SUBSCRIPTION, NoUsers, Users, chosen_users
+from ams.cli.rights import SUBSCRIPTION, NoUsers, Users
 from ams.cli.top import counts
 from ams.client import wire
 from ams.client.errors import ClientError
@@ -205,7 +205,7 @@ def acl(session: Session, subscription: SubscriptionName) -> None:
 @app.does()
 def set_acl(session: Session, subscription: SubscriptionName, users: Users = None, none: NoUsers = False) -> None:
     """Set the users who may consume; this replaces the list."""
-    SUBSCRIPTION.replace(session, subscription, chosen_users(users, none=none))
+    SUBSCRIPTION.replace(session, subscription, users, none=none)
 
 
 @app.shows(_fields)

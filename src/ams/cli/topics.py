@@ -19,7 +19,7 @@ from ams.cli.command import Columns, Group, Page, Session
 from ams.cli.exits import Usage
 from ams.cli.messages import MessageFilter, show_lines
 from ams.cli.output import short_name
-from ams.cli.rights import TOPIC, NoUsers, Users, chosen_users
+from ams.cli.rights import TOPIC, NoUsers, Users
 from ams.client import wire
 from ams.client.wire import Call, TopicOffsets
 
@@ -161,7 +161,7 @@ def acl(session: Session, topic: TopicName) -> None:
 @app.does()
 def set_acl(session: Session, topic: TopicName, users: Users = None, none: NoUsers = False) -> None:
     """Set the users who may publish; this replaces the list."""
-    TOPIC.replace(session, topic, chosen_users(users, none=none))
+    TOPIC.replace(session, topic, users, none=none)
 
 
 @app.confirms("schema {schema} attached to topic {topic}")

@@ -11,7 +11,6 @@ from ams.core.settings import size_number
 
 app = Group('ams projects create garden --description "What grows"', "ams projects list -o json")
 
-
 _FIELDS: Columns = {
     "project": "name",
     "description": "description",

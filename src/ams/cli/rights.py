@@ -89,7 +89,6 @@ def shown(rights: Sequence[wire.Right] | None) -> str:
 Users = Annotated[list[str] | None, argument("[USER]...", "Names of members.", member_names)]
 NoUsers = Annotated[bool, option("Empty the list.", "--none")]
 
-
 _NO_MEMBERS = re.compile(r"User\(s\): (.+) do not exist")
 
 

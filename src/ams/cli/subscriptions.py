@@ -329,7 +329,6 @@ def moment(text: str) -> datetime:
 
 SnapshotName = Annotated[str, argument("SNAPSHOT", "Name of the snapshot.", snapshot_names)]
 
-
 _SNAPSHOT: Columns = {
     "snapshot": lambda each: short_name(each.name),
     "topic": lambda each: short_name(each.topic),

@@ -29,10 +29,8 @@ Subscription = Annotated[
     str, option("Subscription to the topic, for consumers.", complete=subscription_names, show_default=False)
 ]
 
-
 PIECE = 1_000
 """Messages read at once."""
-
 
 _FIELDS: Columns = {
     "topic": lambda each: short_name(each.name),

@@ -78,7 +78,6 @@ _COLUMNS: Columns = {
     "CREATED": "created_on",
 }
 
-
 _FIELDS: Columns = {
     "user": "name",
     "uuid": "uuid",

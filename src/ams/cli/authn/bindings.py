@@ -32,7 +32,6 @@ UniqueKey = Annotated[str | None, option("The user's id at the service, such as 
 AuthType = Annotated[str | None, option("How one logs in by it.")]
 Issuer = Annotated[str | None, option("The only CA that is accepted; empty: any that is trusted.", metavar="DN")]
 
-
 _COLUMNS: Columns = {
     "BINDING": "name",
     "HOST": "host",
@@ -40,7 +39,6 @@ _COLUMNS: Columns = {
     "LAST LOGIN": lambda each: each.last_auth or "-",
     "SUBJECT": "auth_identifier",
 }
-
 
 _FIELDS: Columns = {
     "binding": "name",

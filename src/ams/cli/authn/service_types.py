@@ -44,7 +44,6 @@ HeaderFiles = Annotated[
 ]
 AccessKeyFile = Annotated[str | None, option("File of the access key, for service types with api-key.", metavar="FILE")]
 
-
 _SERVICE_TYPE: Columns = {
     "service type": "name",
     "uuid": "uuid",

@@ -151,7 +151,7 @@ clean: ## Remove .venv, caches and builds; data folders stay
 
 # Git does not have it: what is installed into .venv imports it from here.
 src/ams/client/client.py: $(wildcard src/ams/client/async_client.py) scripts/client.py
-	@$(PYTHON) scripts/client.py
+	@scripts/preflight python >&2 && $(PYTHON) scripts/client.py
 
 .venv/core: pyproject.toml requirements/constraints.txt | src/ams/client/client.py
 	@scripts/setup core

@@ -14,8 +14,8 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
-from statistics import median
 
 import msgspec
 import psycopg
@@ -27,7 +27,7 @@ from bench import preparing
 from bench.callers import Acknowledge, Publish, Pull
 from bench.processes import Failed, Service, answered
 from bench.report import Result, at_least, percentile
-from bench.run import Bench, compared, figures, messages_per_second, requests_per_second
+from bench.run import Bench, compared, messages_per_second
 from cluster.jars import CannotFetch
 from cluster.kafka import Brokers
 from cluster.postgres import Postgres
@@ -124,14 +124,10 @@ def _against_batches(bench: Bench, there: Parts, node: Service, topics: list[str
         lambda: bench.load(node, Publish(topics, 100), CONNECTIONS),
         bare_loop,
     )
-    return Result(
-        "cluster-publish",
-        {"messages": 100, "connections": CONNECTIONS},
-        figures([ours for ours, _ in pairs]) | {"bare_batches_messages_s": median(theirs for _, theirs in pairs)},
-        median(messages_per_second(ours) / theirs for ours, theirs in pairs),
-        "messages/s of a bare loop of explicit batches",
-        at_least(0.4),
-    )
+    params: dict[str, int | str] = {"messages": 100, "connections": CONNECTIONS}
+    against = "messages/s of a bare loop of explicit batches"
+    key = "bare_batches_messages_s"
+    return compared("cluster-publish", params, pairs, key, against, at_least(0.4), messages_per_second, float)
 
 
 def _of_one(bench: Bench, node: Service) -> Result:
@@ -171,15 +167,10 @@ def _acknowledged(bench: Bench, there: Parts, node: Service) -> Result:
         lambda: bench.load(node, Acknowledge(subscriptions, BATCH), MANY_CONNECTIONS),
         lambda: _compare(bare, bench.plan.seconds),
     )
-    return Result(
-        "cluster-ack",
-        {"connections": MANY_CONNECTIONS},
-        figures([each for each, _ in pairs])
-        | {"bare_statement_cursors_s": median(each.per_second for _, each in pairs)},
-        median(requests_per_second(each) / theirs.per_second for each, theirs in pairs),
-        "cursors/s of the bare grouped statement",
-        at_least(OF_THE_STATEMENT),
-    )
+    against, per_second = "cursors/s of the bare grouped statement", attrgetter("per_second")
+    params: dict[str, int | str] = {"connections": MANY_CONNECTIONS}
+    goal, key = at_least(OF_THE_STATEMENT), "bare_statement_cursors_s"
+    return compared("cluster-ack", params, pairs, key, against, goal, of_theirs=per_second)
 
 
 class Batches(msgspec.Struct, tag=True):

@@ -4,13 +4,12 @@ Each connection has its own subscription. The comparator is the bare handler's p
 """
 
 from collections.abc import Iterator
-from statistics import median
 
 from bench import preparing
 from bench.callers import Acknowledge, Consume, Publish, Pull
 from bench.processes import Server, Service
 from bench.report import Goal, Result, at_least
-from bench.run import Bench, compared, figures, messages_per_second, middle, requests_per_second, server_microseconds
+from bench.run import Bench, compared, messages_per_second, requests_per_second
 
 CONNECTIONS = 16
 SIZES: tuple[tuple[int, Goal | None], ...] = ((1, None), (100, at_least(16)))
@@ -41,16 +40,9 @@ def _taken(bench: Bench, service: Service, bare: Server, case: str, work: Pull |
         (bare, Publish(["projects/BENCH/topics/bare"])),
         CONNECTIONS,
     )
-    bares = [each for _, each in pairs]
-    return Result(
-        case,
-        {"messages": work.messages, "connections": CONNECTIONS},
-        figures([each for each, _ in pairs])
-        | {"bare_requests_s": middle(bares, requests_per_second), "against_us": middle(bares, server_microseconds)},
-        median(messages_per_second(ours) / requests_per_second(theirs) for ours, theirs in pairs),
-        "messages for each publish 1 of the bare handler",
-        goal,
-    )
+    params: dict[str, int | str] = {"messages": work.messages, "connections": CONNECTIONS}
+    against, figure = "messages for each publish 1 of the bare handler", messages_per_second
+    return compared(case, params, pairs, "bare_requests_s", against, goal, figure, requests_per_second)
 
 
 def _acknowledged(bench: Bench, service: Service, bare: Server) -> Result:

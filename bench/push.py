@@ -63,7 +63,7 @@ def _measured(bench: Bench, case: str, batch: int, rate: int, goal: float) -> Re
         rounds = iter(_prepare(bench, service, to, batch, messages))
 
         def ours() -> float:
-            return _delivered(service, to.ca, next(rounds), messages, seconds)
+            return uvloop.run(_delivered(service, to.ca, next(rounds), messages, seconds))
 
         def bare() -> float:
             job = Job(to.url("/ok/bare?quiet"), to.ca, body, seconds)
@@ -104,12 +104,8 @@ def _prepare(bench: Bench, service: Service, receiver: Receiving, batch: int, me
     return quiet
 
 
-def _delivered(service: Service, ca: str, endpoint: Endpoint, messages: int, seconds: float) -> float:
+async def _delivered(service: Service, ca: str, endpoint: Endpoint, messages: int, seconds: float) -> float:
     """Let a subscription be delivered for a while; return how many messages a second were acknowledged."""
-    return uvloop.run(_delivered_meanwhile(service, ca, endpoint, messages, seconds))
-
-
-async def _delivered_meanwhile(service: Service, ca: str, endpoint: Endpoint, messages: int, seconds: float) -> float:
     path = f"/subscriptions/{endpoint.name}"
     async with Api(service.url, service.token, PROJECT) as api:
 

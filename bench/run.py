@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 from statistics import median
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from bench.callers import Work
 from bench.load import Job, Outcome
@@ -126,13 +126,20 @@ def figures(outcomes: list[Outcome]) -> dict[str, float]:
 def compared(
     case: str,
     params: dict[str, int | str],
-    pairs: list[tuple[Outcome, Outcome]],
+    pairs: list[tuple[Outcome, Any]],
     key: str,
     against: str,
     goal: Goal | None,
     figure: Callable[[Outcome], float] = requests_per_second,
+    of_theirs: Callable[[Any], float] | None = None,
 ) -> Result:
-    """Return how the first of two loads in turn does against the second; `key` names the second's figure."""
-    ours, theirs = [each for each, _ in pairs], [each for _, each in pairs]
-    shown = figures(ours) | {key: middle(theirs, figure), "against_us": middle(theirs, server_microseconds)}
-    return Result(case, params, shown, median_ratio(pairs, figure), against, goal)
+    """Return how the first of two loads in turn does against the second; `key` names the second's figure.
+
+    `of_theirs` is that figure, when it is another one.
+    """
+    of_theirs = of_theirs or figure
+    theirs = [each for _, each in pairs]
+    shown = figures([each for each, _ in pairs]) | {key: median(map(of_theirs, theirs))}
+    if isinstance(theirs[0], Outcome):
+        shown["against_us"] = middle(theirs, server_microseconds)
+    return Result(case, params, shown, median(figure(ours) / of_theirs(each) for ours, each in pairs), against, goal)

@@ -203,7 +203,7 @@ def test_a_topic_is_of_the_project_in_use_or_says_its_own() -> None:
     of_project = rights.shorthands(["readings"], [], "garden")
     elsewhere = rights.shorthands(["projects/field/topics/readings"], [], "garden")
 
-    assert [rights.right_text(each) for each in of_project] == [
+    assert [f"{each.action}={each.resource}" for each in of_project] == [
         "topics:publish=projects/garden/topics/readings",
         "topics:show=projects/garden/topics/readings",
     ]

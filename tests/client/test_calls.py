@@ -200,7 +200,7 @@ CALLS: list[tuple[wire.Call[Any], str, str, object]] = [
     (authn.create_binding("site.one", "u-1", "ams.example", SUBJECT, "id-1", issuer="CN=CA"), "POST",
         "/v1/bindings/site.one", {"service_uuid": "u-1", "host": "ams.example", "auth_identifier": SUBJECT,
         "unique_key": "id-1", "auth_type": "x509", "issuer": "CN=CA"}),
-    (authn.update_binding("jane", unique_key="id-2", issuer=""), "PUT", "/v1/bindings/jane",
+    (authn.update_binding("jane", authn.BindingFields(unique_key="id-2", issuer="")), "PUT", "/v1/bindings/jane",
         {"unique_key": "id-2", "issuer": ""}),
 ]  # fmt: skip
 

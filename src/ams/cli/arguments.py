@@ -81,16 +81,13 @@ def names_of(
     return complete
 
 
-def _user(session: "Session", context: typer.Context) -> str:
-    """Return the user of --user, or the one whose token it is."""
-    return context.params.get("user") or session.call(wire.get_profile()).name
-
-
 project_names = names_of("projects", lambda *_: wire.list_projects())
 user_names = names_of("users", lambda *_: wire.list_users(page_size=MAX_NAMES))
 issuer_names = names_of("issuers", lambda *_: wire.list_issuers())
-token_names = names_of("tokens", lambda session, context: wire.list_tokens(_user(session, context)))
-binding_names = names_of("bindings", lambda session, context: wire.list_bindings(_user(session, context)))
+token_names = names_of("tokens", lambda session, context: wire.list_tokens(session.owner(context.params.get("user"))))
+binding_names = names_of(
+    "bindings", lambda session, context: wire.list_bindings(session.owner(context.params.get("user")))
+)
 member_names = names_of(
     "users", lambda session, _: wire.list_members(session.chosen_project or "", page_size=MAX_NAMES)
 )

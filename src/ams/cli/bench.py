@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from statistics import quantiles
 from typing import Annotated
@@ -133,9 +133,8 @@ def publish(
     session: Session, load: Load, batch: Batch = 100, connections: Connections = 4, topic: OfTopic = None
 ) -> None:
     """Publish as fast as the service takes it."""
-    with ExitStack() as stack:
-        to = stack.enter_context(_topic(session, topic))
-        request = _messages(load.size, batch)
+    with _topic(session, topic) as to:
+        request = [Message(os.urandom(load.size)) for _ in range(batch)]
 
         def caller(client: Client, tally: Tally) -> None:
             place = client.project(session.project).topic(to.name)
@@ -154,11 +153,9 @@ def publish(
 def consume(session: Session, load: Load, batch: Batch = 100) -> None:
     """Pull and acknowledge what lies there: messages are published first, as many as are to be consumed."""
     count = load.messages or 100_000
-    with ExitStack() as stack:
-        to = stack.enter_context(_topic(session, None))
-        of = stack.enter_context(_subscription(session, to))
+    with _topic(session, None) as to, _subscription(session, to) as of:
         note(f"publishing {count} messages")
-        request = _messages(load.size, 1000)
+        request = [Message(os.urandom(load.size)) for _ in range(1000)]
         for start in range(0, count, 1000):
             to.publish(request[: count - start])
 
@@ -180,17 +177,25 @@ def consume(session: Session, load: Load, batch: Batch = 100) -> None:
 @app.does()
 def roundtrip(session: Session, load: Load) -> None:
     """Publish one message after the other, and measure until a consumer that waits has each."""
-    with ExitStack() as stack:
-        to = stack.enter_context(_topic(session, None))
-        of = stack.enter_context(_subscription(session, to))
-        [message] = _messages(load.size, 1)
+    with _topic(session, None) as to, _subscription(session, to) as of:
+        message = Message(os.urandom(load.size))
 
         def caller(client: Client, tally: Tally) -> None:
             place = client.project(session.project).topic(to.name)
             arrived, taken = threading.Event(), threading.Event()
-            consumer = threading.Thread(
-                target=_take, args=(_own(session), session.project, of.name, arrived, taken, tally), daemon=True
-            )
+
+            def take() -> None:
+                with _own(session) as other:
+                    source = other.project(session.project).subscription(of.name)
+                    while not taken.is_set():
+                        try:
+                            if found := source.pull(1):
+                                arrived.set()
+                                source.acknowledge(found)
+                        except ClientError as error:
+                            tally.fail(error)
+
+            consumer = threading.Thread(target=take, daemon=True)
             consumer.start()
             while not tally.is_over:
                 arrived.clear()
@@ -208,20 +213,6 @@ def roundtrip(session: Session, load: Load) -> None:
             consumer.join()
 
         _measure(session, "roundtrip", load, 1, caller)
-
-
-def _take(
-    client: Client, project: str, name: str, arrived: threading.Event, over: threading.Event, tally: Tally
-) -> None:
-    with client:
-        place = client.project(project).subscription(name)
-        while not over.is_set():
-            try:
-                if found := place.pull(1):
-                    arrived.set()
-                    place.acknowledge(found)
-            except ClientError as error:
-                tally.fail(error)
 
 
 def _measure(
@@ -281,10 +272,6 @@ def _own(session: Session) -> Client:
     return Client(
         session.client.endpoint, session.token, bearer=session.bearer, ca=session.ca, timeout=30.0, retry=None
     )
-
-
-def _messages(size: int, count: int) -> list[Message]:
-    return [Message(os.urandom(size)) for _ in range(count)]
 
 
 @contextmanager

@@ -29,7 +29,7 @@ import typer
 from ams.cli.arguments import Output, option, project_names
 from ams.cli.exits import Usage
 from ams.cli.output import Format, columns, emit, fields, note, write
-from ams.client import Client, Retry
+from ams.client import Client, Retry, wire
 from ams.client.bearer import Bearer
 from ams.client.connection import OPTION, Source, connection
 from ams.client.errors import ClientError, NotAuthenticated
@@ -39,7 +39,7 @@ from ams.core.settings import environment
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 Columns = Mapping[str, str | Callable[[Any], str]]
-"""The headers of a table, each with the attribute of an item that it shows, or what makes its text of the item."""
+"""Headers of a table, or names of facts, each with the attribute of an item that it shows, or what makes its text."""
 
 PATIENCE = Retry(attempts=None, total=30.0, first=0.5, longest=2.0)
 """How long a service that went away, perhaps to be restarted, is waited for by commands that work on."""
@@ -171,6 +171,10 @@ class Session(OptionSet):
         """Ask the service, once."""
         return self.client.call(call)
 
+    def owner(self, user: str | None) -> str:
+        """Return the user named, or the one whose token it is."""
+        return user or self.call(wire.get_profile()).name
+
     def show(self, result: object, text: str | Mapping[str, str]) -> None:
         """Write a result: itself as JSON, or its text or its fields for people."""
         write(self.output, result, text if isinstance(text, str) else fields(text))
@@ -222,17 +226,17 @@ class Group(typer.Typer):
 
     def shows(
         self,
-        text: Callable[[T], str | Mapping[str, str]],
+        text: Columns | Callable[[Any], str | Mapping[str, str]],
         *,
-        shown: Callable[[T], T] | None = None,
+        shown: Callable[[Any], Any] | None = None,
         name: str | None = None,
-    ) -> Callable[[Callable[..., Call[T]]], Callable[..., Call[T]]]:
-        """Add a command that writes the answer as `text` or fields for people; `shown` returns what of it is shown."""
+    ) -> Callable[[F], F]:
+        """Add a command that writes the answer as fields or `text` for people; `shown` returns what of it is shown."""
 
-        def write_answer(session: Session, ask: Callable[..., Call[T]], _: Mapping[str, Any]) -> None:
+        def write_answer(session: Session, ask: Callable[..., Call[Any]], _: Mapping[str, Any]) -> None:
             found = session.call(ask())
             result = shown(found) if shown else found
-            session.show(result, text(result))
+            session.show(result, text(result) if callable(text) else facts(text, result))
 
         return self._asks(name, write_answer)
 
@@ -309,8 +313,12 @@ def with_options(function: Callable[..., T]) -> Callable[..., T]:
 
 def table(shown: Columns, items: Iterable[Any]) -> str:
     """Write items below the headers of their columns."""
-    rows = [[getattr(each, of) if isinstance(of, str) else of(each) for of in shown.values()] for each in items]
-    return columns(tuple(shown), rows)
+    return columns(tuple(shown), [list(facts(shown, each).values()) for each in items])
+
+
+def facts(shown: Columns, item: Any) -> dict[str, str]:
+    """Return what is shown of an item, by header or name."""
+    return {name: getattr(item, of) if isinstance(of, str) else of(item) for name, of in shown.items()}
 
 
 def _note_retry(error: ClientError, sent: int, _pause: float) -> None:

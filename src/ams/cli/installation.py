@@ -6,7 +6,7 @@ None of them calls a running service; each loads the engines it needs when it ru
 import contextlib
 import os
 import time
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -139,7 +139,7 @@ def export_command(
 
     async def work() -> Mapping[str, int]:
         async with installation(chosen) as source:
-            return await export(source, file, Progress("exported").tell, with_secrets=not without_secrets)
+            return await export(source, file, progress("exported"), with_secrets=not without_secrets)
 
     remark = _LEFT_OUT if without_secrets else _IN_CLEAR
     _tell(_run(work()), output, f"{file} is whole. {remark}", is_note=file == STANDARD)
@@ -166,15 +166,15 @@ def import_command(
     from ams.app.moving.files import STANDARD
 
     if check_only:
-        _tell(check(file, Progress("checked").tell), output, f"{file} can be imported.")
+        _tell(check(file, progress("checked")), output, f"{file} can be imported.")
         return
     chosen = settings_of(data, config)
     if file != STANDARD:
-        check(file, Progress("checked").tell)
+        check(file, progress("checked"))
 
     async def work() -> Mapping[str, int]:
         async with installation(chosen) as target:
-            return await import_(target, file, Progress("imported").tell, messages_only=messages_only)
+            return await import_(target, file, progress("imported"), messages_only=messages_only)
 
     counts = _run(work())
     more = "Its messages are there; import a later file, and then start the service."
@@ -212,20 +212,18 @@ def settings_of(data: str, config: str | None) -> Settings:
     return Settings.load(given, environment(), config, lambda line: note(f"ams: {printable(line)}"))
 
 
-class Progress:
-    """Prints from time to time how far the work is."""
+def progress(work: str) -> Callable[[int, int | None], None]:
+    """Return what is told how many messages are done, and prints it from time to time."""
+    due = time.monotonic() + _PROGRESS_SECONDS
 
-    def __init__(self, work: str) -> None:
-        self._work = work
-        self._next = time.monotonic() + _PROGRESS_SECONDS
+    def tell(done: int, expected: int | None) -> None:
+        nonlocal due
+        if time.monotonic() >= due:
+            due = time.monotonic() + _PROGRESS_SECONDS
+            of = "" if expected is None else f" of {expected:,}"
+            note(f"{work} {done:,}{of} messages")
 
-    def tell(self, done: int, expected: int | None) -> None:
-        """Say how many messages are done, unless that was said just now."""
-        if time.monotonic() < self._next:
-            return
-        self._next = time.monotonic() + _PROGRESS_SECONDS
-        of = "" if expected is None else f" of {expected:,}"
-        note(f"{self._work} {done:,}{of} messages")
+    return tell
 
 
 def _tell(counts: Mapping[str, int], output: Format, last: str, *, is_note: bool = False) -> None:

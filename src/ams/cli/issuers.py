@@ -14,8 +14,8 @@ from ams.cli.arguments import Output, argument, binding_names, issuer_names, opt
 from ams.cli.command import Columns, Group, Session, table
 from ams.cli.exits import Usage
 from ams.cli.output import Format, write
+from ams.cli.secret_file import secret_of
 from ams.client import wire
-from ams.client.connection import read_secret
 from ams.client.errors import NotFound
 from ams.client.wire import Call
 from ams.client.wire.users import KEPT
@@ -51,24 +51,23 @@ def _keys(keys: wire.IssuerKeys) -> str:
     return ", ".join(keys.ids) or "not fetched yet"
 
 
-def _fields(found: wire.Issuer) -> dict[str, str]:
-    return {
-        "issuer": found.name,
-        "url": found.url,
-        "set by": found.source,
-        "audiences": ", ".join(found.audiences),
-        "clients": ", ".join(found.clients),
-        "keys at": found.jwks_url,
-        "keys": _keys(found.keys),
-        "keys fetched": found.keys.fetched_on,
-        "asked about tokens": found.introspect,
-        "asked at": found.introspection_url,
-        "asked by": found.client_id,
-        "secret": "kept" if found.client_secret else "",
-        "creates users": "yes" if found.create_users else "no",
-        "entitlements in": ", ".join(found.entitlement_claims),
-        "roles": ", ".join(rights.rule_texts(found.roles)),
-    }
+_FIELDS: Columns = {
+    "issuer": "name",
+    "url": "url",
+    "set by": "source",
+    "audiences": lambda each: ", ".join(each.audiences),
+    "clients": lambda each: ", ".join(each.clients),
+    "keys at": "jwks_url",
+    "keys": lambda each: _keys(each.keys),
+    "keys fetched": lambda each: each.keys.fetched_on,
+    "asked about tokens": "introspect",
+    "asked at": "introspection_url",
+    "asked by": "client_id",
+    "secret": lambda each: "kept" if each.client_secret else "",
+    "creates users": lambda each: "yes" if each.create_users else "no",
+    "entitlements in": lambda each: ", ".join(each.entitlement_claims),
+    "roles": lambda each: ", ".join(rights.rule_texts(each.roles)),
+}
 
 
 @app.lists("issuers", {"ISSUER": "name", "SET BY": "source", "KEYS": lambda each: _keys(each.keys), "URL": "url"})
@@ -77,13 +76,13 @@ def list_(session: Session) -> Call[wire.Issuers]:
     return wire.list_issuers()
 
 
-@app.shows(_fields)
+@app.shows(_FIELDS)
 def show(session: Session, issuer: IssuerName) -> Call[wire.Issuer]:
     """Show one issuer, and how it stands with its keys; without the secret."""
     return wire.get_issuer(issuer)
 
 
-@app.shows(_fields, name="set")
+@app.shows(_FIELDS, name="set")
 def set_(
     session: Session,
     issuer: IssuerName,
@@ -167,21 +166,22 @@ def _some(texts: Texts) -> Texts:
 def _secret(path: str) -> str:
     if not path:
         return ""
-    found = sys.stdin.readline().strip() if path == "-" else read_secret(path, "secret")
+    if path != "-":
+        return secret_of(path, "secret")
+    found = sys.stdin.readline().strip()
     if not found:
-        raise Usage("standard input holds no secret" if path == "-" else f"secret file {path} is empty")
+        raise Usage("standard input holds no secret")
     return found
 
 
-def _binding(made: wire.Binding) -> dict[str, str]:
-    return {
-        "binding": made.name,
-        "user": made.user,
-        "issuer": made.issuer,
-        "subject": made.subject,
-        "created": made.created_on,
-        "created by": made.created_by,
-    }
+_BINDING: Columns = {
+    "binding": "name",
+    "user": "user",
+    "issuer": "issuer",
+    "subject": "subject",
+    "created": "created_on",
+    "created by": "created_by",
+}
 
 
 @bindings.lists(
@@ -199,10 +199,10 @@ def list_bindings(
     user: Annotated[str | None, option("Whose; default: yours.", metavar="USER", complete=user_names)] = None,
 ) -> Call[wire.Bindings]:
     """List the bindings of a user, oldest first."""
-    return wire.list_bindings(user or session.call(wire.get_profile()).name)
+    return wire.list_bindings(session.owner(user))
 
 
-@bindings.shows(_binding, name="create")
+@bindings.shows(_BINDING, name="create")
 def create_binding(
     session: Session,
     binding: BindingName,

@@ -13,7 +13,6 @@ from ams import __version__
 COMPLETE_VARIABLE = "_AMS_COMPLETE"
 """Set by the completion script of a shell when it requests completions."""
 
-
 EXIT_CODES = (
     "Exit codes: 0 done, 1 refused, 2 usage, 3 not allowed, 4 not found, 5 conflict, 6 unreachable, 7 unavailable: try"
     " again, 70 a fault of ams, 130 interrupted, 141 the reader of the output is gone."

@@ -17,7 +17,7 @@ from ams.cli.arguments import DATA_FOLDER, DataFolder, Output, argument, option
 from ams.cli.command import Group, OptionSet, Session, with_options
 from ams.cli.exits import Exit, Usage, file_named
 from ams.cli.extras import need
-from ams.cli.installation import Config, Progress, installation, settings_of
+from ams.cli.installation import Config, installation, progress, settings_of
 from ams.cli.migrate_authn import MongoDB, migrate_authn
 from ams.cli.output import Format, columns, fields, note, printable, write
 from ams.core.errors import Unusable
@@ -215,7 +215,7 @@ def copy(source: Source, data: DataFolder = DATA_FOLDER, config: Config = None, 
     """
     from ams.migrate.cutting import copy
 
-    found, copied = asyncio.run(copy(_move(source, data, config), Progress("copied").tell))
+    found, copied = asyncio.run(copy(_move(source, data, config), progress("copied")))
     counts = {**found.counts, "message": found.messages, "copied now": copied.messages}
     _write(found.found.oddities, counts, output)
 
@@ -252,7 +252,7 @@ def cut(
     ask = _ask if sys.stdin.isatty() else None
     steps = Steps(_proxy(haproxy, map_file), drain, stop, start, restore, stop_new, patience, ask)
     service = NewService(session.client, session.token, session.ca)
-    done = _run(cut(_move(source, data, config), service, steps, Progress("copied").tell, _step))
+    done = _run(cut(_move(source, data, config), service, steps, progress("copied"), _step))
     counts = {**done.plan.counts, "message": done.plan.messages, "copied now": done.copied.messages}
     counts["milliseconds held"] = round(done.seconds * 1000)
     _write(done.plan.found.oddities, counts, session.output)
@@ -285,7 +285,7 @@ def back(
     async def work() -> "Returned":
         there = OldService(old, environment().get(OLD_TOKEN, ""), source.old_ca)
         try:
-            return await back(source.opened, there, session.client, steps, Progress("given back").tell, _step)
+            return await back(source.opened, there, session.client, steps, progress("given back"), _step)
         finally:
             await there.close()
 
@@ -392,7 +392,7 @@ async def _migrate(source: Source, file: str, strict: bool, output: Format) -> N
             _write(found.found.oddities, {**found.counts, "message": found.messages}, output)
             raise typer.Exit(Exit.REFUSED)
         if file:
-            counts = await written(found, old.messages, file, Progress("written").tell)
+            counts = await written(found, old.messages, file, progress("written"))
         else:
             seconds = await seconds_to_copy(found, old.messages)
             counts = {**found.counts, "message": found.messages, "seconds to copy, about": seconds}

@@ -20,7 +20,6 @@ from ams.core.errors import InvalidInput
 AMS = "ams"
 """The type of service types whose users are those of an AMS."""
 
-
 MongoDB = Annotated[
     str,
     option(

@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from ams.cli.arguments import Duration, ProjectName, argument, option, pairs, retention_seconds, retention_text
-from ams.cli.command import Group, Session
+from ams.cli.command import Columns, Group, Session
 from ams.cli.exits import Usage
 from ams.client import wire
 from ams.client.wire import Call, Projects
@@ -11,21 +11,19 @@ from ams.core.settings import size_number
 
 app = Group('ams projects create garden --description "What grows"', "ams projects list -o json")
 
-
-def _fields(project: wire.Project) -> dict[str, str]:
-    return {
-        "project": project.name,
-        "description": project.description,
-        "created": project.created_on,
-        "modified": project.modified_on,
-        "created by": project.created_by,
-        "retention": retention_text(project.retention_seconds),
-        "strict data": {None: "", True: "yes", False: "no"}[project.strict_data],
-        "quotas": ", ".join(f"{name} {limit}" for name, limit in project.quotas.items()),
-    }
+_FIELDS: Columns = {
+    "project": "name",
+    "description": "description",
+    "created": "created_on",
+    "modified": "modified_on",
+    "created by": "created_by",
+    "retention": lambda each: retention_text(each.retention_seconds),
+    "strict data": lambda each: {None: "", True: "yes", False: "no"}[each.strict_data],
+    "quotas": lambda each: ", ".join(f"{name} {limit}" for name, limit in each.quotas.items()),
+}
 
 
-@app.shows(_fields)
+@app.shows(_FIELDS)
 def create(
     session: Session, name: ProjectName, description: Annotated[str, option("What the project is for.")] = ""
 ) -> Call[wire.Project]:
@@ -39,13 +37,13 @@ def list_(session: Session) -> Call[Projects]:
     return wire.list_projects()
 
 
-@app.shows(_fields)
+@app.shows(_FIELDS)
 def show(session: Session, name: ProjectName) -> Call[wire.Project]:
     """Show one project."""
     return wire.get_project(name)
 
 
-@app.shows(_fields)
+@app.shows(_FIELDS)
 def update(
     session: Session,
     name: ProjectName,
@@ -61,7 +59,7 @@ def update(
     return wire.update_project(name, name=rename, description=description, strict_data=strict_data)
 
 
-@app.shows(_fields)
+@app.shows(_FIELDS)
 def retention(session: Session, name: ProjectName, duration: Duration) -> Call[wire.Project]:
     """Say how long messages are kept in topics without a time of their own: such as 7d, or default."""
     return wire.modify_project_retention(name, retention_seconds(duration))

@@ -52,11 +52,6 @@ def right(text: str) -> wire.Right:
     return wire.Right(action=action, resource=on)
 
 
-def right_text(given: wire.Right) -> str:
-    """Write a right as it is read."""
-    return f"{given.action}={given.resource}"
-
-
 def rule_texts(rules: Iterable[wire.RoleRule]) -> tuple[str, ...]:
     """Write role rules as PROJECT=ROLE=ENTITLEMENT, one for each role, sorted; equal means the same roles for all."""
     return tuple(sorted({f"{rule.project}={role}={rule.entitlement}" for rule in rules for role in rule.roles}))
@@ -94,7 +89,6 @@ def shown(rights: Sequence[wire.Right] | None) -> str:
 Users = Annotated[list[str] | None, argument("[USER]...", "Names of members.", member_names)]
 NoUsers = Annotated[bool, option("Empty the list.", "--none")]
 
-
 _NO_MEMBERS = re.compile(r"User\(s\): (.+) do not exist")
 
 
@@ -126,11 +120,16 @@ class AccessList(NamedTuple):
         """Write the access list of a resource."""
         _show(session, self.users(session, name))
 
-    def replace(self, session: Session, name: str, users: list[str]) -> None:
-        """Replace the access list of a resource and write the new one."""
+    def replace(self, session: Session, name: str, users: list[str] | None, *, none: bool) -> None:
+        """Replace the access list of a resource and write the new one.
+
+        Emptying it must be said by `none`, so that a forgotten name does not do it; raises `Usage`.
+        """
+        if bool(users) == none:
+            raise Usage("name the users of the access list, or give --none to empty it")
         with _telling_of_members(session.project):
-            session.call(self.modify(session.project, name, users))
-        _show(session, users)
+            session.call(self.modify(session.project, name, users or []))
+        _show(session, users or [])
 
     def edit(self, session: Session, name: str, add: Sequence[str] = (), remove: Sequence[str] = ()) -> None:
         """Add users to the access list of a resource or remove them, and write the new one."""
@@ -145,13 +144,6 @@ SUBSCRIPTION = AccessList(wire.get_subscription_acl, wire.modify_subscription_ac
 _KINDS = {"topics": TOPIC, "subs": SUBSCRIPTION, "subscriptions": SUBSCRIPTION}
 
 
-def chosen_users(users: Sequence[str] | None, *, none: bool) -> list[str]:
-    """Return the users named; emptying a list must be said, so that a forgotten name does not do it."""
-    if bool(users) == none:
-        raise Usage("name the users of the access list, or give --none to empty it")
-    return list(users or ())
-
-
 @app.does()
 def show(session: Session, resource: Resource) -> None:
     """Show who may publish to a topic, or consume from a subscription."""
@@ -163,7 +155,7 @@ def show(session: Session, resource: Resource) -> None:
 def set_(session: Session, resource: Resource, users: Users = None, none: NoUsers = False) -> None:
     """Set the users on the list; this replaces it."""
     access_list, name = _split(resource)
-    access_list.replace(session, name, chosen_users(users, none=none))
+    access_list.replace(session, name, users, none=none)
 
 
 @app.does()

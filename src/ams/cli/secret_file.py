@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from ams.cli.exits import Usage, file_named
+from ams.client.connection import read_secret
 
 Keep = Callable[[str], None]
 """Writes the secret, which then is in the file, or raises `Usage`."""
@@ -59,6 +60,14 @@ def secret_file(path: str) -> Iterator[Keep]:
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(draft)
+
+
+def secret_of(path: str, what: str) -> str:
+    """Return what a file holds; raise `Usage` for an empty one, and `BadConnection` for one that cannot be read."""
+    found = read_secret(path, what)
+    if not found:
+        raise Usage(f"{what} file {path} is empty")
+    return found
 
 
 def check_place(path: str) -> None:

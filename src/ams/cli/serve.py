@@ -3,19 +3,14 @@
 What a program needs is loaded when it runs: the help of none of them does.
 """
 
+import importlib
 import sys
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import click
 
 from ams.cli.extras import need
 from ams.core.settings import Settings, SettingsTable, environment, flag
-
-if TYPE_CHECKING:
-    from ams.app.push_server.settings import PushSettings
-
-S = TypeVar("S", bound=SettingsTable)
 
 _READY = "Prints one line beginning 'ready ' with the base URL; SIGTERM stops it."
 _OR_JSON = "TOML file with settings, or the JSON of the reference (*.json)."
@@ -23,13 +18,8 @@ _OR_JSON = "TOML file with settings, or the JSON of the reference (*.json)."
 
 def serve_command() -> click.Command:
     """Return the command that runs the service."""
-
-    def serve(settings: Settings) -> None:
-        from ams.app.serving import serve
-
-        _run(settings, serve)
-
-    return _command("serve", Settings, serve, f"Run the service. {_READY}", "TOML file with settings (or AMS_CONFIG).")
+    file = "TOML file with settings (or AMS_CONFIG)."
+    return _command("serve", Settings, "ams.app.serving", f"Run the service. {_READY}", file)
 
 
 def push_command() -> click.Command:
@@ -40,48 +30,31 @@ def push_command() -> click.Command:
         "Deliver messages to push endpoints: a push server for a service elsewhere. Prints one line"
         " 'ready HOST:PORT' when it answers gRPC; SIGTERM stops it, deliveries in flight end first."
     )
-    return _command("push", PushSettings, push, text, _OR_JSON, extras=("service", "push"), warns=False)
+    program = "ams.app.push_server.program"
+    return _command("push", PushSettings, program, text, _OR_JSON, extras=("service", "push"), warns=False)
 
 
 def authn_serve_command() -> click.Command:
     """Return the command that runs the certificate service."""
     from ams.authn.settings import AuthnSettings
 
-    def serve(settings: AuthnSettings) -> None:
-        from ams.authn.program import serve
-
-        _run(settings, serve)
-
-    return _command("serve", AuthnSettings, serve, f"Run the certificate service. {_READY}", _OR_JSON)
-
-
-def push(settings: "PushSettings") -> None:
-    """Run the push server with these settings until a signal stops it."""
-    from ams.app.push_server.program import serve
-
-    _run(settings, serve)
-
-
-def _run(settings: S, serve: Callable[[S], Coroutine[Any, Any, None]]) -> None:
-    import uvloop
-
-    from ams.core.observing import configure_logs
-
-    configure_logs(settings.log_level, settings.log_format, settings.log_facilities)
-    uvloop.run(serve(settings))
+    return _command("serve", AuthnSettings, "ams.authn.program", f"Run the certificate service. {_READY}", _OR_JSON)
 
 
 def _command(
     name: str,
-    settings: type[S],
-    run: Callable[[S], None],
+    settings: type[SettingsTable],
+    program: str,
     text: str,
     config: str,
     *,
     extras: tuple[str, ...] = ("service",),
     warns: bool = True,
 ) -> click.Command:
-    """Return a command that needs these extras; its options are the settings, and the file that --config names."""
+    """Return a command that runs `serve` of a module, and needs these extras.
+
+    Its options are the settings, and the file that --config names.
+    """
 
     def warn(line: str) -> None:
         if warns:
@@ -89,7 +62,14 @@ def _command(
 
     def callback(config: str | None, **flags: object) -> None:
         need(*extras)
-        run(settings.load(flags, environment(), config, warn))
+        loaded = settings.load(flags, environment(), config, warn)
+        import uvloop
+
+        from ams.core.observing import configure_logs
+
+        serve = importlib.import_module(program).serve
+        configure_logs(loaded.log_level, loaded.log_format, loaded.log_facilities)
+        uvloop.run(serve(loaded))
 
     file = "a TOML file" if settings is Settings else "a file"
     return click.Command(

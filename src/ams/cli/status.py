@@ -135,10 +135,6 @@ def _metrics(found: wire.Metrics) -> str:
     return columns(("METRIC", "OF", "TIME", "VALUE"), rows)
 
 
-def _report(found: wire.UsageReport) -> str:
-    return _usage(found.va_metrics)
-
-
 def _usage(found: wire.VaMetrics) -> str:
     of_projects = found.projects_metrics
     rows: list[tuple[str, int, float, int, int, int]] = [
@@ -190,7 +186,7 @@ def va(session: Session, start: Start = "", end: End = "", only: Only = None) ->
     return wire.get_va_metrics(start=start, end=end, projects=only or ())
 
 
-@metrics.shows(_report)
+@metrics.shows(lambda found: _usage(found.va_metrics))
 def usage(session: Session, start: Start = "", end: End = "", only: Only = None) -> Call[wire.UsageReport]:
     """Show the same of the projects you administer."""
     return wire.get_usage_report(start=start, end=end, projects=only or ())

@@ -10,7 +10,7 @@ from ams.cli.command import Columns, Group, Page, Session, table
 from ams.cli.exits import Usage
 from ams.cli.output import emit, fields, json_line, note, short_name
 from ams.cli.parallel_options import Keeping, Kind, Redelivery, Unset, shown, unset
-from ams.cli.rights import SUBSCRIPTION, NoUsers, Users, chosen_users
+from ams.cli.rights import SUBSCRIPTION, NoUsers, Users
 from ams.cli.top import counts
 from ams.client import wire
 from ams.client.errors import ClientError
@@ -205,7 +205,7 @@ def acl(session: Session, subscription: SubscriptionName) -> None:
 @app.does()
 def set_acl(session: Session, subscription: SubscriptionName, users: Users = None, none: NoUsers = False) -> None:
     """Set the users who may consume; this replaces the list."""
-    SUBSCRIPTION.replace(session, subscription, chosen_users(users, none=none))
+    SUBSCRIPTION.replace(session, subscription, users, none=none)
 
 
 @app.shows(_fields)
@@ -259,11 +259,7 @@ def verify_push(session: Session, subscription: SubscriptionName) -> Call[None]:
     return wire.verify_push_endpoint(session.project, subscription)
 
 
-def _push_secret(made: wire.PushSecret) -> dict[str, str]:
-    return {"secret": made.secret, "the one before ends": made.previous_valid_until}
-
-
-@app.shows(_push_secret)
+@app.shows({"secret": "secret", "the one before ends": "previous_valid_until"})
 def push_secret(
     session: Session,
     subscription: SubscriptionName,
@@ -333,17 +329,15 @@ def moment(text: str) -> datetime:
 
 SnapshotName = Annotated[str, argument("SNAPSHOT", "Name of the snapshot.", snapshot_names)]
 
-
-def _snapshot(snapshot: wire.Snapshot) -> dict[str, str]:
-    return {
-        "snapshot": short_name(snapshot.name),
-        "topic": short_name(snapshot.topic),
-        "created": snapshot.created_on,
-        "expires": snapshot.expire_time,
-    }
+_SNAPSHOT: Columns = {
+    "snapshot": lambda each: short_name(each.name),
+    "topic": lambda each: short_name(each.topic),
+    "created": "created_on",
+    "expires": "expire_time",
+}
 
 
-@snapshots.shows(_snapshot, name="create")
+@snapshots.shows(_SNAPSHOT, name="create")
 def create_snapshot(session: Session, snapshot: SnapshotName, subscription: SubscriptionName) -> Call[wire.Snapshot]:
     """Remember where a parallel subscription stands."""
     return wire.create_snapshot(session.project, snapshot, subscription)
@@ -363,7 +357,7 @@ def list_snapshots(session: Session, page: Page) -> Call[wire.Snapshots]:
     return wire.list_snapshots(session.project, **page.query)
 
 
-@snapshots.shows(_snapshot, name="show")
+@snapshots.shows(_SNAPSHOT, name="show")
 def show_snapshot(session: Session, snapshot: SnapshotName) -> Call[wire.Snapshot]:
     """Show one snapshot."""
     return wire.get_snapshot(session.project, snapshot)

@@ -99,7 +99,7 @@ def create(
         raise Usage(f"{expires_in!r} is no duration of whole seconds such as 90d, 12h or 90s")
     wanted = partial(
         wire.create_token,
-        _of(session, user),
+        session.owner(user),
         name,
         expires_on=time_text(expires_on) if expires_on is not None else "",
         expires_in=seconds,
@@ -137,19 +137,19 @@ def create(
 )
 def list_(session: Session, user: User = None) -> Call[wire.NamedTokens]:
     """List the named tokens of a user, oldest first, those that have expired too."""
-    return wire.list_tokens(_of(session, user))
+    return wire.list_tokens(session.owner(user))
 
 
 @app.shows(_fields)
 def show(session: Session, name: TokenName, user: User = None) -> Call[wire.NamedToken]:
     """Show a named token without its text, which is shown only when the token is made."""
-    return wire.get_token(_of(session, user), name)
+    return wire.get_token(session.owner(user), name)
 
 
 @app.does()
 def revoke(session: Session, name: TokenName, user: User = None) -> None:
     """Take a named token away: it is dead at once."""
-    owner = _of(session, user)
+    owner = session.owner(user)
     session.call(wire.revoke_token(owner, name))
     session.done(f"token {name} of {owner} revoked")
 
@@ -194,10 +194,6 @@ def service_account(project: str, token: wire.NamedToken, private: str) -> str:
     return msgspec.json.format(msgspec.json.encode(said), indent=2).decode()
 
 
-def _of(session: Session, user: str | None) -> str:
-    return user or session.call(wire.get_profile()).name
-
-
 @with_options
 def open_(
     session: Session,
@@ -216,7 +212,7 @@ def open_(
         session.call(wire.get_console())
     except NotFound as error:
         raise NotFound(f"{session.client.endpoint} serves no console", error.code, error.status) from error
-    user = session.call(wire.get_profile()).name
+    user = session.owner(None)
     made = session.call(wire.create_token(user, f"console-{secrets.token_hex(4)}", expires_in=seconds))
     login = {"token": made.token, "name": made.name} | (
         {"project": session.chosen_project} if session.chosen_project else {}

@@ -15,11 +15,11 @@ from ams.cli.arguments import (
     subscription_names,
     time_of,
 )
-from ams.cli.command import Group, Page, Session
+from ams.cli.command import Columns, Group, Page, Session
 from ams.cli.exits import Usage
 from ams.cli.messages import MessageFilter, show_lines
 from ams.cli.output import short_name
-from ams.cli.rights import TOPIC, NoUsers, Users, chosen_users
+from ams.cli.rights import TOPIC, NoUsers, Users
 from ams.client import wire
 from ams.client.wire import Call, TopicOffsets
 
@@ -29,21 +29,18 @@ Subscription = Annotated[
     str, option("Subscription to the topic, for consumers.", complete=subscription_names, show_default=False)
 ]
 
-
 PIECE = 1_000
 """Messages read at once."""
 
-
-def _fields(topic: wire.Topic) -> dict[str, str]:
-    return {
-        "topic": short_name(topic.name),
-        "created": topic.created_on,
-        "schema": short_name(topic.schema),
-        "retention": retention_text(topic.retention_seconds),
-    }
+_FIELDS: Columns = {
+    "topic": lambda each: short_name(each.name),
+    "created": "created_on",
+    "schema": lambda each: short_name(each.schema),
+    "retention": lambda each: retention_text(each.retention_seconds),
+}
 
 
-@app.shows(_fields)
+@app.shows(_FIELDS)
 def create(
     session: Session,
     topic: TopicName,
@@ -68,7 +65,7 @@ def list_(session: Session, page: Page) -> Call[wire.Topics]:
     return wire.list_topics(session.project, **page.query)
 
 
-@app.shows(_fields)
+@app.shows(_FIELDS)
 def show(session: Session, topic: TopicName) -> Call[wire.Topic]:
     """Show one topic."""
     return wire.get_topic(session.project, topic)
@@ -80,17 +77,13 @@ def delete(session: Session, topic: TopicName) -> Call[None]:
     return wire.delete_topic(session.project, topic)
 
 
-@app.shows(_fields)
+@app.shows(_FIELDS)
 def retention(session: Session, topic: TopicName, duration: Duration) -> Call[wire.Topic]:
     """Say how long messages are kept: a duration such as 7d or 12h, or default for the project's."""
     return wire.modify_topic_retention(session.project, topic, retention_seconds(duration))
 
 
-def _offsets(found: TopicOffsets) -> dict[str, str]:
-    return {"oldest": str(found.min), "end": str(found.max)}
-
-
-@app.shows(_offsets)
+@app.shows({"oldest": lambda each: str(each.min), "end": lambda each: str(each.max)})
 def offsets(session: Session, topic: TopicName, subscription: Subscription = "") -> Call[TopicOffsets]:
     """Show the oldest id kept and the end of a topic."""
     return wire.get_topic_offsets(session.project, topic, subscription=subscription)
@@ -166,7 +159,7 @@ def acl(session: Session, topic: TopicName) -> None:
 @app.does()
 def set_acl(session: Session, topic: TopicName, users: Users = None, none: NoUsers = False) -> None:
     """Set the users who may publish; this replaces the list."""
-    TOPIC.replace(session, topic, chosen_users(users, none=none))
+    TOPIC.replace(session, topic, users, none=none)
 
 
 @app.confirms("schema {schema} attached to topic {topic}")

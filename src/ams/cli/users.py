@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 
 from ams.cli.arguments import MemberName, UserName, argument, option, project_names
-from ams.cli.command import Columns, Group, OptionSet, Page, Session
+from ams.cli.command import Columns, Group, OptionSet, Page, Session, facts
 from ams.cli.exits import Usage
 from ams.cli.installation import rotate_key
 from ams.cli.output import note
@@ -78,22 +78,20 @@ _COLUMNS: Columns = {
     "CREATED": "created_on",
 }
 
-
-def _fields(user: wire.User) -> dict[str, str]:
-    return {
-        "user": user.name,
-        "uuid": user.uuid,
-        "token": user.token,
-        "email": user.email,
-        "name": f"{user.first_name} {user.last_name}".strip(),
-        "organization": user.organization,
-        "description": user.description,
-        "service roles": ", ".join(user.service_roles),
-        "projects": _projects(user),
-        "created": user.created_on,
-        "modified": user.modified_on,
-        "created by": user.created_by,
-    }
+_FIELDS: Columns = {
+    "user": "name",
+    "uuid": "uuid",
+    "token": "token",
+    "email": "email",
+    "name": lambda each: f"{each.first_name} {each.last_name}".strip(),
+    "organization": "organization",
+    "description": "description",
+    "service roles": lambda each: ", ".join(each.service_roles),
+    "projects": _projects,
+    "created": "created_on",
+    "modified": "modified_on",
+    "created by": "created_by",
+}
 
 
 @app.lists("users", _COLUMNS, shown=_without_tokens)
@@ -107,13 +105,13 @@ def list_(
     return wire.list_users(project=member_of, details=True, **page.query)
 
 
-@app.shows(_fields, shown=without_token)
+@app.shows(_FIELDS, shown=without_token)
 def show(session: Session, user: UserName) -> Call[wire.User]:
     """Show one user; the token is not shown."""
     return wire.get_user(user)
 
 
-@app.shows(_fields)
+@app.shows(_FIELDS)
 def create(
     session: Session, user: UserName, person: Person, service_role: ServiceRoles = None, role: ProjectRoles = None
 ) -> Call[wire.User]:
@@ -121,7 +119,7 @@ def create(
     return wire.create_user(user, _details(person, service_role, role))
 
 
-@app.shows(_fields, shown=without_token)
+@app.shows(_FIELDS, shown=without_token)
 def update(
     session: Session,
     user: UserName,
@@ -169,25 +167,25 @@ def list_members(session: Session, page: Page) -> Call[wire.Users]:
     return wire.list_members(session.project, details=True, **page.query)
 
 
-@members.shows(_fields, shown=without_token, name="show")
+@members.shows(_FIELDS, shown=without_token, name="show")
 def show_member(session: Session, user: MemberName) -> Call[wire.User]:
     """Show one member; the token is not shown."""
     return wire.get_member(session.project, user)
 
 
-@members.shows(_fields, name="create")
+@members.shows(_FIELDS, name="create")
 def create_member(session: Session, user: UserName, role: MemberRoles = None, email: Email = None) -> Call[wire.User]:
     """Make a new user who is a member, and show the token."""
     return wire.create_member(session.project, user, role or (), email=email)
 
 
-@members.shows(_fields, shown=without_token, name="add")
+@members.shows(_FIELDS, shown=without_token, name="add")
 def add_member(session: Session, user: UserName, role: MemberRoles = None) -> Call[wire.User]:
     """Make an existing user a member."""
     return wire.add_member(session.project, user, role or ())
 
 
-@members.shows(_fields, shown=without_token, name="update")
+@members.shows(_FIELDS, shown=without_token, name="update")
 def update_member(
     session: Session,
     user: MemberName,
@@ -200,7 +198,7 @@ def update_member(
     return wire.update_member(session.project, user, role or ())
 
 
-@members.shows(_fields, name="refresh-token")
+@members.shows(_FIELDS, name="refresh-token")
 def refresh_member_token(session: Session, user: MemberName) -> Call[wire.User]:
     """Give a member a new token and show it; the old one is dead at once."""
     return wire.refresh_member_token(session.project, user)
@@ -212,23 +210,22 @@ def remove_member(session: Session, user: MemberName) -> Call[None]:
     return wire.remove_member(session.project, user)
 
 
-def _registration(found: wire.Registration) -> dict[str, str]:
-    return {
-        "registration": found.uuid,
-        "user": found.name,
-        "email": found.email,
-        "name": f"{found.first_name} {found.last_name}".strip(),
-        "organization": found.organization,
-        "description": found.description,
-        "status": found.status,
-        "registered": found.registered_at,
-        "decided": found.modified_at,
-        "decided by": found.modified_by,
-        "comment": found.decline_comment,
-    }
+_REGISTRATION: Columns = {
+    "registration": "uuid",
+    "user": "name",
+    "email": "email",
+    "name": lambda each: f"{each.first_name} {each.last_name}".strip(),
+    "organization": "organization",
+    "description": "description",
+    "status": "status",
+    "registered": "registered_at",
+    "decided": "modified_at",
+    "decided by": "modified_by",
+    "comment": "decline_comment",
+}
 
 
-@registrations.shows(_registration, name="create")
+@registrations.shows(_REGISTRATION, name="create")
 def register(session: Session, user: UserName, person: Person) -> Call[wire.Registration]:
     """Register for a user account of this name."""
     return wire.register(user, wire.UserDetails(**asdict(person)))
@@ -256,13 +253,13 @@ def list_registrations(
     return wire.list_registrations(status=status or "", name=user, email=email, organization=organization)
 
 
-@registrations.shows(_registration, name="show")
+@registrations.shows(_REGISTRATION, name="show")
 def show_registration(session: Session, uuid: Uuid) -> Call[wire.Registration]:
     """Show one registration."""
     return wire.get_registration(uuid)
 
 
-@registrations.shows(_fields, name="accept")
+@registrations.shows(_FIELDS, name="accept")
 def accept_registration(session: Session, uuid: Uuid) -> Call[wire.User]:
     """Make the user who was asked for, and show the token."""
     return wire.accept_registration(uuid)
@@ -286,7 +283,7 @@ def delete_registration(session: Session, uuid: Uuid) -> Call[None]:
 def show_token(session: Session, user: UserName) -> None:
     """Show a user with the token."""
     found = session.call(wire.get_user(user))
-    session.show(found, _fields(found))
+    session.show(found, facts(_FIELDS, found))
     if not found.token:
         note(
             "the service does not show the token (to you, or since show_tokens is off); for a new one: ams admin tokens"
@@ -298,7 +295,7 @@ def show_token(session: Session, user: UserName) -> None:
 def refresh_token(session: Session, user: UserName) -> None:
     """Give a user a new token and show it; the old one is dead at once."""
     found = session.call(wire.refresh_token(user))
-    session.show(found, _fields(found))
+    session.show(found, facts(_FIELDS, found))
     try:
         session.call(wire.get_profile())
     except NotAuthenticated:  # it was the caller's own

@@ -77,14 +77,9 @@ class Connection:
 
 def connection(options: Source, profile: str | None, environment: Mapping[str, str]) -> Connection:
     """Put a connection together; raise `BadConnection` when no place names an endpoint or a place cannot be read."""
-    sources = [options, _from_environment(environment)]
-    path = profiles_path(environment)
-    name = profile or environment.get("AMS_PROFILE")
-    if not name and not _first(sources, "endpoint"):  # a service that is named must not get the token of a profile
-        name = read_profiles(path).current
-    if name:
-        sources.append(read_profile(path, name))
-    local = _local_folder()
+    sources = _sources(options, profile, environment, "endpoint")
+    token_file, ca = os.path.join(LOCAL_FOLDER, "admin.token"), os.path.join(LOCAL_FOLDER, "ca.pem")
+    local = Source(token_file=token_file, ca=ca) if os.path.exists(token_file) and os.path.exists(ca) else None
     endpoint = endpoint_of(_first(sources, "endpoint") or ("https://localhost:8080" if local else None))
     if local and _is_local(endpoint):
         sources.append(local)
@@ -109,13 +104,7 @@ def authn_connection(options: Source, profile: str | None, environment: Mapping[
     A service that names no CA file of its own is trusted by that of AMS. Raises `BadConnection` when no place names an
     endpoint or a place cannot be read.
     """
-    sources = [options, _from_environment(environment)]
-    path = profiles_path(environment)
-    name = profile or environment.get("AMS_PROFILE")
-    if not name and not _first(sources, "authn_endpoint"):
-        name = read_profiles(path).current
-    if name:
-        sources.append(read_profile(path, name))
+    sources = _sources(options, profile, environment, "authn_endpoint")
     local = _local_authn()
     named = _first(sources, "authn_endpoint") or ("https://localhost:8443" if local else None)
     if named is None:
@@ -131,15 +120,19 @@ def authn_connection(options: Source, profile: str | None, environment: Mapping[
     )
 
 
-def _from_environment(environment: Mapping[str, str]) -> Source:
-    """Read `AMS_ENDPOINT`, `AMS_TOKEN` and so on: a variable for each field."""
+def _sources(options: Source, profile: str | None, environment: Mapping[str, str], endpoint: str) -> list[Source]:
+    """Return the options, the variables, and the profile that is named or, where no `endpoint` is, the one in use.
+
+    A service that is named must not get the token of a profile. There is a variable for each field: `AMS_ENDPOINT`,
+    `AMS_TOKEN` and so on.
+    """
     said = {name: environment.get(f"AMS_{name.upper()}") or None for name in (*KEYS, "bearer_token")}
-    return Source(place=VARIABLE, **said)
-
-
-def _local_folder() -> Source | None:
-    token_file, ca = os.path.join(LOCAL_FOLDER, "admin.token"), os.path.join(LOCAL_FOLDER, "ca.pem")
-    return Source(token_file=token_file, ca=ca) if os.path.exists(token_file) and os.path.exists(ca) else None
+    sources = [options, Source(place=VARIABLE, **said)]
+    path = profiles_path(environment)
+    name = profile or environment.get("AMS_PROFILE")
+    if not name and not _first(sources, endpoint):
+        name = read_profiles(path).current
+    return [*sources, read_profile(path, name)] if name else sources
 
 
 def _local_authn() -> Source | None:

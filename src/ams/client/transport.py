@@ -229,26 +229,23 @@ class Connections:
         if isinstance(step, Send):
             return self._send(step.call)
         if self._closing.wait(step.seconds):
-            raise _closed()
+            raise Closed("the client is closed")
         return None
 
     def _send(self, call: Call[Any]) -> Outcome:
         with self._lock:
             if self.closed:
-                raise _closed()
+                raise Closed("the client is closed")
             self._sending += 1
         try:
             return _response(self._http.request(call.method, call.path, **_arguments(call)))
         except httpx.HTTPError as error:
             return failure(error, self._endpoint)
         finally:
-            self._leave()
-
-    def _leave(self) -> None:
-        with self._lock:
-            self._sending -= 1
-            if self.closed and self._sending == 0:
-                self._http.close()
+            with self._lock:
+                self._sending -= 1
+                if self._closing.is_set() and self._sending == 0:
+                    self._http.close()
 
 
 class AsyncConnections:
@@ -296,23 +293,20 @@ class AsyncConnections:
             await asyncio.wait_for(self._closing.wait(), step.seconds)
         except TimeoutError:
             return None
-        raise _closed()
+        raise Closed("the client is closed")
 
     async def _send(self, call: Call[Any]) -> Outcome:
         if self.closed:
-            raise _closed()
+            raise Closed("the client is closed")
         self._sending += 1
         try:
             return _response(await self._http.request(call.method, call.path, **_arguments(call)))
         except httpx.HTTPError as error:
             return failure(error, self._endpoint)
         finally:
-            await self._leave()
-
-    async def _leave(self) -> None:
-        self._sending -= 1
-        if self.closed and self._sending == 0:
-            await self._http.aclose()
+            self._sending -= 1
+            if self._closing.is_set() and self._sending == 0:
+                await self._http.aclose()
 
 
 def _arguments(call: Call[Any]) -> dict[str, Any]:
@@ -323,7 +317,3 @@ def _response(answer: httpx.Response) -> Response:
     return Response(
         answer.status_code, answer.content, answer.headers.get("retry-after", ""), answer.headers.get("etag", "")
     )
-
-
-def _closed() -> Closed:
-    return Closed("the client is closed")

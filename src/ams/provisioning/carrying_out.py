@@ -305,14 +305,14 @@ class CarryingOut:
             rest = {each: value for each, value in said.items() if each not in ("hosts", "type")}
             self._send(authn.create_service_type(name, said["hosts"], kind=said.get("type", "ams"), **rest))
         else:
-            self._send(authn.update_service_type(name, **said))
+            self._send(authn.update_service_type(name, authn.ServiceTypeFields(**said)))
 
     def _auth_method(self, step: Step, service_type: str, name: str, said: Fields) -> None:
         said = {**said, **secrets(said)}
         if step.change is Change.ADD:
             self._send(authn.create_auth_method(service_type, name, said.pop("port"), **said))
         else:
-            self._send(authn.update_auth_method(service_type, name, **said))
+            self._send(authn.update_auth_method(service_type, name, authn.AuthMethodFields(**said)))
 
     def _binding(self, step: Step, _parent: str, name: str, said: Fields) -> None:
         said = dict(said)
@@ -329,7 +329,7 @@ class CarryingOut:
         there = self.existing.fields.get(step.key, {})
         changed = {each: value for each, value in said.items() if value != there.get(each)}
         if changed:
-            self._send(authn.update_binding(name, **changed))
+            self._send(authn.update_binding(name, authn.BindingFields(**changed)))
 
     def _entries(self, step: Step, _parent: str, name: str, said: Fields) -> None:
         users = [user for user in said["users"] if user not in self._outside]

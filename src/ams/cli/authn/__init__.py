@@ -63,11 +63,7 @@ def list_keys(session: AuthnSession) -> Call[authn.Keys]:
     return authn.list_keys()
 
 
-def _key(made: authn.Key) -> dict[str, str]:
-    return {"name": made.name, "scope": made.scope, "key": made.key, "created": made.created_on}
-
-
-@keys.shows(_key, name="create")
+@keys.shows({"name": "name", "scope": "scope", "key": "key", "created": "created_on"}, name="create")
 def create_key(
     session: AuthnSession,
     name: KeyName,

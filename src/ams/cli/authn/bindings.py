@@ -32,7 +32,6 @@ UniqueKey = Annotated[str | None, option("The user's id at the service, such as 
 AuthType = Annotated[str | None, option("How one logs in by it.")]
 Issuer = Annotated[str | None, option("The only CA that is accepted; empty: any that is trusted.", metavar="DN")]
 
-
 _COLUMNS: Columns = {
     "BINDING": "name",
     "HOST": "host",
@@ -41,21 +40,19 @@ _COLUMNS: Columns = {
     "SUBJECT": "auth_identifier",
 }
 
-
-def _fields(found: authn.Binding) -> dict[str, str]:
-    return {
-        "binding": found.name,
-        "subject": found.auth_identifier,
-        "user's id": found.unique_key,
-        "host": found.host,
-        "service type": found.service_uuid,
-        "auth type": found.auth_type,
-        "issuer": found.issuer,
-        "uuid": found.uuid,
-        "created": found.created_on,
-        "updated": found.updated_on,
-        "last login": found.last_auth,
-    }
+_FIELDS: Columns = {
+    "binding": "name",
+    "subject": "auth_identifier",
+    "user's id": "unique_key",
+    "host": "host",
+    "service type": "service_uuid",
+    "auth type": "auth_type",
+    "issuer": "issuer",
+    "uuid": "uuid",
+    "created": "created_on",
+    "updated": "updated_on",
+    "last login": "last_auth",
+}
 
 
 @app.lists("bindings", _COLUMNS)
@@ -68,7 +65,7 @@ def list_(
     return authn.list_bindings() if not (service_type and host) else authn.list_host_bindings(service_type, host)
 
 
-@app.shows(_fields)
+@app.shows(_FIELDS)
 def show(session: AuthnSession, binding: BindingName) -> Call[authn.Binding]:
     """Show one binding."""
     return authn.get_binding(binding)
@@ -96,7 +93,7 @@ def find(
     session.show(found, table(_COLUMNS, found.bindings))
 
 
-@app.shows(_fields)
+@app.shows(_FIELDS)
 def create(
     session: AuthnSession,
     binding: BindingName,
@@ -127,7 +124,7 @@ def create(
     )
 
 
-@app.shows(_fields)
+@app.shows(_FIELDS)
 def update(
     session: AuthnSession,
     binding: BindingName,
@@ -154,7 +151,7 @@ def update(
     said = {name: value for name, value in changes.items() if value is not None}
     if not said:
         raise Usage("say what to change, for example with --user")
-    return authn.update_binding(binding, **said)
+    return authn.update_binding(binding, authn.BindingFields(**said))
 
 
 @app.confirms("binding {binding} deleted")

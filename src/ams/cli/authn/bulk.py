@@ -192,7 +192,7 @@ def _sent(planned: Planned, uuids: Mapping[str, str], ask: Ask) -> Report:
             changes = dict(planned.changes)
             if "service_type" in changes:
                 changes["service_uuid"] = uuids[changes.pop("service_type")]
-            ask(authn.update_binding(wanted.name, **changes))
+            ask(authn.update_binding(wanted.name, authn.BindingFields(**changes)))
     except Refused as error:
         return refused_by_service(wanted.place, wanted.name, error)
     return planned.report

@@ -11,7 +11,7 @@ several, a line each or as one array; what a document is shows in its fields. `a
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
@@ -110,16 +110,14 @@ def read_reference(paths: Iterable[str]) -> OldDatabase:
 def reference_of(collections: Mapping[str, Sequence[Mapping[str, Any]]]) -> tuple[OldDatabase, list[Report]]:
     """Return what collections hold, as the database gives their documents, and which of these cannot be read."""
     found, unreadable = OldDatabase(), list[Report]()
+    readers: dict[str, Callable[[str, Mapping[str, Any]], object]] = dict(
+        zip(KINDS, (_service_type, _auth_method, _binding), strict=True)
+    )
     for kind in KINDS:
         for number, document in enumerate(collections.get(kind, ()), 1):
             place = f"{kind}#{number}"
             try:
-                if kind == "service_types":
-                    found.service_types.append(_service_type(place, document))
-                elif kind == "auth_methods":
-                    found.auth_methods.append(_auth_method(place, document))
-                else:
-                    found.bindings.append(_binding(place, document))
+                getattr(found, kind).append(readers[kind](place, document))
             except BadDocument as error:
                 unreadable.append(refused(place, str(document.get("name", "")), str(error).removeprefix(f"{place}: ")))
     return found, unreadable

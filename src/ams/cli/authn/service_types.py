@@ -12,7 +12,7 @@ from ams.cli.arguments import option
 from ams.cli.authn.session import AuthnSession, HostName, ServiceTypeName
 from ams.cli.command import Columns, Group, table
 from ams.cli.exits import Usage
-from ams.client.connection import read_secret
+from ams.cli.secret_file import secret_of
 from ams.client.wire import Call, authn
 
 app = Group(
@@ -44,19 +44,17 @@ HeaderFiles = Annotated[
 ]
 AccessKeyFile = Annotated[str | None, option("File of the access key, for service types with api-key.", metavar="FILE")]
 
-
-def _service_type(found: authn.ServiceType) -> dict[str, str]:
-    return {
-        "service type": found.name,
-        "uuid": found.uuid,
-        "type": found.type,
-        "hosts": ", ".join(found.hosts),
-        "auth types": ", ".join(found.auth_types),
-        "auth method": found.auth_method,
-        "client hosts": "verified" if found.verify_client_host else "",
-        "created": found.created_on,
-        "updated": found.updated_on,
-    }
+_SERVICE_TYPE: Columns = {
+    "service type": "name",
+    "uuid": "uuid",
+    "type": "type",
+    "hosts": lambda each: ", ".join(each.hosts),
+    "auth types": lambda each: ", ".join(each.auth_types),
+    "auth method": "auth_method",
+    "client hosts": lambda each: "verified" if each.verify_client_host else "",
+    "created": "created_on",
+    "updated": "updated_on",
+}
 
 
 @app.lists(
@@ -75,13 +73,13 @@ def list_(session: AuthnSession) -> Call[authn.ServiceTypes]:
     return authn.list_service_types()
 
 
-@app.shows(_service_type)
+@app.shows(_SERVICE_TYPE)
 def show(session: AuthnSession, service_type: ServiceTypeName) -> Call[authn.ServiceType]:
     """Show one service type."""
     return authn.get_service_type(service_type)
 
 
-@app.shows(_service_type)
+@app.shows(_SERVICE_TYPE)
 def create(
     session: AuthnSession,
     service_type: ServiceTypeName,
@@ -104,7 +102,7 @@ def create(
     )
 
 
-@app.shows(_service_type)
+@app.shows(_SERVICE_TYPE)
 def update(
     session: AuthnSession,
     service_type: ServiceTypeName,
@@ -115,16 +113,16 @@ def update(
     verify_client_host: VerifyHost = None,
 ) -> Call[authn.ServiceType]:
     """Change a service type; --host and --auth-type replace all of their kind."""
-    if all(each is None for each in (rename, host or None, auth_method, auth_type or None, verify_client_host)):
-        raise Usage("say what to change, for example with --host")
-    return authn.update_service_type(
-        service_type,
+    changes = authn.ServiceTypeFields(
         name=rename,
-        hosts=host or None,
+        hosts=tuple(host) if host else None,
         auth_method=auth_method,
-        auth_types=auth_type or None,
+        auth_types=tuple(auth_type) if auth_type else None,
         verify_client_host=verify_client_host,
     )
+    if changes == authn.ServiceTypeFields():
+        raise Usage("say what to change, for example with --host")
+    return authn.update_service_type(service_type, changes)
 
 
 @app.confirms("service type {service_type} deleted")
@@ -137,17 +135,16 @@ def _headers(method: authn.AuthMethod) -> str:
     return ", ".join(sorted(method.headers))
 
 
-def _auth_method(found: authn.AuthMethod) -> dict[str, str]:
-    return {
-        "host": found.host,
-        "port": str(found.port),
-        "type": found.type,
-        "headers": _headers(found),
-        "uuid": found.uuid,
-        "service type": found.service_uuid,
-        "created": found.created_on,
-        "updated": found.updated_on,
-    }
+_AUTH_METHOD: Columns = {
+    "host": "host",
+    "port": lambda each: str(each.port),
+    "type": "type",
+    "headers": _headers,
+    "uuid": "uuid",
+    "service type": "service_uuid",
+    "created": "created_on",
+    "updated": "updated_on",
+}
 
 
 @auth_methods.does("list")
@@ -166,13 +163,13 @@ def list_auth_methods(session: AuthnSession) -> None:
     session.show(msgspec.structs.replace(found, auth_methods=methods), table(shown, methods))
 
 
-@auth_methods.shows(_auth_method, shown=authn.without_secrets, name="show")
+@auth_methods.shows(_AUTH_METHOD, shown=authn.without_secrets, name="show")
 def show_auth_method(session: AuthnSession, service_type: ServiceTypeName, host: HostName) -> Call[authn.AuthMethod]:
     """Show how a host is asked, without the secrets."""
     return authn.get_auth_method(service_type, host)
 
 
-@auth_methods.shows(_auth_method, shown=authn.without_secrets, name="create")
+@auth_methods.shows(_AUTH_METHOD, shown=authn.without_secrets, name="create")
 def create_auth_method(
     session: AuthnSession,
     service_type: ServiceTypeName,
@@ -188,7 +185,7 @@ def create_auth_method(
     return authn.create_auth_method(service_type, host, port, headers=headers, access_key=access_key or "")
 
 
-@auth_methods.shows(_auth_method, shown=authn.without_secrets, name="update")
+@auth_methods.shows(_AUTH_METHOD, shown=authn.without_secrets, name="update")
 def update_auth_method(
     session: AuthnSession,
     service_type: ServiceTypeName,
@@ -201,9 +198,8 @@ def update_auth_method(
     headers, access_key = _secrets(header_file, access_key_file)
     if port is None and not headers and not access_key:
         raise Usage("say what to change, for example with --port")
-    return authn.update_auth_method(
-        service_type, host, port=port, headers=headers or None, access_key=access_key or None
-    )
+    changes = authn.AuthMethodFields(port=port, headers=headers or None, access_key=access_key or None)
+    return authn.update_auth_method(service_type, host, changes)
 
 
 @auth_methods.confirms("auth method of {service_type} on {host} deleted", name="delete")
@@ -218,12 +214,5 @@ def _secrets(header_files: list[str] | None, access_key_file: str | None) -> tup
         name, separator, path = pair.partition("=")
         if not (name and separator and path):
             raise Usage(f"--header-file {pair!r} must look like NAME=FILE")
-        headers[name] = _secret(path, "header")
-    return headers, _secret(access_key_file, "access key") if access_key_file else None
-
-
-def _secret(path: str, what: str) -> str:
-    found = read_secret(path, what)
-    if not found:
-        raise Usage(f"{what} file {path} is empty")
-    return found
+        headers[name] = secret_of(path, "header")
+    return headers, secret_of(access_key_file, "access key") if access_key_file else None

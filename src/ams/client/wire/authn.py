@@ -6,7 +6,7 @@ back; a new key is shown once.
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -14,15 +14,20 @@ import msgspec
 from ams.client.errors import InvalidInput
 from ams.client.wire.call import Call, json_body, nothing, reader
 from ams.wire.authn import AuthMethod as AuthMethod
-from ams.wire.authn import AuthMethodFields, BindingFields, KeyFields, ServiceTypeFields
+from ams.wire.authn import AuthMethodFields as AuthMethodFields
 from ams.wire.authn import AuthMethods as AuthMethods
 from ams.wire.authn import Binding as Binding
+from ams.wire.authn import BindingFields as BindingFields
 from ams.wire.authn import Bindings as Bindings
 from ams.wire.authn import Key as Key
+from ams.wire.authn import KeyFields
 from ams.wire.authn import Keys as Keys
 from ams.wire.authn import ServiceType as ServiceType
+from ams.wire.authn import ServiceTypeFields as ServiceTypeFields
 from ams.wire.authn import ServiceTypes as ServiceTypes
 from ams.wire.authn import Token as Token
+
+N = TypeVar("N", str, str | None)
 
 X509 = "x509"
 """The auth type of logins by certificate."""
@@ -75,24 +80,10 @@ def create_service_type(
     return Call("POST", "/v1/service-types", reader(ServiceType), json_body(body), successes=_MADE)
 
 
-def update_service_type(
-    service_type: str,
-    *,
-    name: str | None = None,
-    hosts: Sequence[str] | None = None,
-    auth_types: Sequence[str] | None = None,
-    auth_method: str | None = None,
-    verify_client_host: bool | None = None,
-) -> Call[ServiceType]:
+def update_service_type(service_type: str, changes: ServiceTypeFields) -> Call[ServiceType]:
     """Change what is given; lists are replaced. The type of a service type never changes."""
-    body = ServiceTypeFields(
-        name=None if name is None else _new("service-type", name),
-        hosts=None if hosts is None else tuple(hosts),
-        auth_types=None if auth_types is None else tuple(auth_types),
-        auth_method=auth_method,
-        verify_client_host=verify_client_host,
-    )
-    return Call("PUT", _service_type_path(service_type), reader(ServiceType), json_body(body))
+    _new("service-type", changes.name)
+    return Call("PUT", _service_type_path(service_type), reader(ServiceType), json_body(changes))
 
 
 def delete_service_type(name: str) -> Call[None]:
@@ -120,18 +111,9 @@ def create_auth_method(
     )
 
 
-def update_auth_method(
-    service_type: str,
-    host: str,
-    *,
-    new_host: str | None = None,
-    port: int | None = None,
-    access_key: str | None = None,
-    headers: Mapping[str, str] | None = None,
-) -> Call[AuthMethod]:
+def update_auth_method(service_type: str, host: str, changes: AuthMethodFields) -> Call[AuthMethod]:
     """Change what is given; headers are replaced as a whole (15, A2)."""
-    body = AuthMethodFields(host=new_host, port=port, access_key=access_key, headers=headers)
-    return Call("PUT", _host_path(service_type, host, "/authm"), reader(AuthMethod), json_body(body))
+    return Call("PUT", _host_path(service_type, host, "/authm"), reader(AuthMethod), json_body(changes))
 
 
 def delete_auth_method(service_type: str, host: str) -> Call[None]:
@@ -182,28 +164,10 @@ def create_binding(
     return Call("POST", f"/v1/bindings/{_new('binding', name)}", reader(Binding), json_body(body), successes=_MADE)
 
 
-def update_binding(
-    binding: str,
-    *,
-    name: str | None = None,
-    service_uuid: str | None = None,
-    host: str | None = None,
-    auth_identifier: str | None = None,
-    unique_key: str | None = None,
-    auth_type: str | None = None,
-    issuer: str | None = None,
-) -> Call[Binding]:
+def update_binding(binding: str, changes: BindingFields) -> Call[Binding]:
     """Change what is given; an empty issuer lets any trusted CA be the issuer again."""
-    body = BindingFields(
-        name=None if name is None else _new("binding", name),
-        service_uuid=service_uuid,
-        host=host,
-        auth_identifier=auth_identifier,
-        unique_key=unique_key,
-        auth_type=auth_type,
-        issuer=issuer,
-    )
-    return Call("PUT", _binding_path(binding), reader(Binding), json_body(body))
+    _new("binding", changes.name)
+    return Call("PUT", _binding_path(binding), reader(Binding), json_body(changes))
 
 
 def delete_binding(name: str) -> Call[None]:
@@ -243,8 +207,9 @@ def _binding_path(name: str) -> str:
     return f"/v1/bindings/{_segment('binding', name)}"
 
 
-def _new(kind: str, name: str) -> str:
-    if not is_name(name):
+def _new(kind: str, name: N) -> N:
+    """Return a name; raise `InvalidInput` for one that nothing new may have."""
+    if name is not None and not is_name(name):
         raise InvalidInput(f"Invalid {kind} name: {NAME_RULE}", 400, "BAD REQUEST")
     return name
 

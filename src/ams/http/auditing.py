@@ -152,9 +152,7 @@ class Auditor:
             await logger.ainfo("changed", action=request.action, resource=resource, by=request.actor)
 
     async def turned_away(self, error: Exception, scope: MutableMapping[str, Any]) -> Exception:
-        """Record a login that failed; return what it is answered: beyond the limit of its address `RateLimited`.
-
-        The error itself says that it is one, so no token is looked at a second time, here or at its issuer.
+        """Record a login that failed; return its answer, which is `RateLimited` beyond the limit of its address.
 
         The limit is looked at only now, so a token that is known is never refused for what others do at its address.
         """

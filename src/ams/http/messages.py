@@ -66,14 +66,10 @@ class MessageReader:
         self._one_at_a_time = asyncio.Lock()
 
     async def read(self, body: bytes, *, lenient: bool = False, project: Hashable = None) -> Batch:
-        """Return the messages of a publish body; raise `InvalidInput` "Invalid Message Arguments".
+        """Return the messages of a publish body; `lenient` takes data that is not base64 (contract 17.1, M7).
 
-        Of a message that is empty, is no base64, or has too long an ordering key the text goes on with its place,
-        counted from 0 as schemas do (contract 15.3).
-
-        Raises `TooLarge` for more than `MAX_MESSAGES` of them, or `MAX_ATTRIBUTES` of one.
-
-        `lenient` takes data that is not base64 as it is, and counts it (contract 17.1, M7).
+        Raises `InvalidInput` "Invalid Message Arguments", with the place of a bad message, counted from 0 as schemas do
+        (contract 15.3), and `TooLarge` for more than `MAX_MESSAGES`, or `MAX_ATTRIBUTES` of one.
         """
         if len(body) <= BIG_BODY:
             return self.read_small(body, lenient=lenient)
@@ -152,10 +148,9 @@ def _some(ids: list[str] | None) -> list[str]:
 
 
 def read_messages(parts: Sequence[memoryview]) -> Sequence[bytes]:
-    """Read a big publish body; a job of a worker. Takes whether to be lenient, and the body.
+    """Read a big publish body, after whether to be lenient; a job of a worker. Raises as `MessageReader.read`.
 
-    Returns counts (`_COUNTS`), the lengths of the fragments, 4 bytes each, and the fragments. Raises as
-    `MessageReader.read`.
+    Returns counts (`_COUNTS`), the lengths of the fragments, 4 bytes each, and the fragments.
     """
     lenient, body = map(bytes, parts)
     batch = _usual(body) if holds_few(body) else None

@@ -14,7 +14,7 @@ from ams.core.errors import InvalidInput
 from ams.core.names import is_name
 from ams.pubsub.errors import NotSupported
 from ams.pubsub.protos import Duration, Message, Timestamp
-from ams.storage.registry.records import Page, PageRequest
+from ams.storage.registry.records import PageRequest
 
 TOPICS, SUBSCRIPTIONS, SNAPSHOTS, SCHEMAS = "topics", "subscriptions", "snapshots", "schemas"
 DELETED_TOPIC, DELETED_SCHEMA = "_deleted-topic_", "_deleted-schema_"
@@ -118,13 +118,6 @@ def page_request(request: Message) -> PageRequest:
     if request.page_size < 0:
         raise InvalidInput("You have passed an invalid argument to the service (argument=page_size).")
     return PageRequest(min(request.page_size or USUAL_PAGE, MOST_PAGE), request.page_token)
-
-
-def fill_page(answer: Message, items: Any, page: Page[Any], shown: Callable[[Any], Any]) -> Message:
-    """Return an answer with the items of a page added to its list."""
-    items.extend([shown(each) for each in page.items])
-    answer.next_page_token = page.next_token
-    return answer
 
 
 def mask(request: Message, kind: str, known: Collection[str], changeable: Collection[str]) -> Collection[str]:

@@ -127,24 +127,21 @@ class PublisherRpcs:
     async def list(self, call: Call, request: Message) -> Message:
         """Show a page of the project's topics."""
         page = await self._topics.list(call.caller, fields.page_request(request))
-        answer = pb.ListTopicsResponse()
-        return fields.fill_page(answer, answer.topics, page, lambda each: resources.shown_topic(call.project, each))
+        shown = [resources.shown_topic(call.project, each) for each in page.items]
+        return pb.ListTopicsResponse(topics=shown, next_page_token=page.next_token)
 
     async def list_subscriptions(self, call: Call, request: Message) -> Message:
         """Return the names of a topic's subscriptions."""
-        page = await self._topics.attached_subscriptions(
-            call.caller, TopicName(call.name.leaf), fields.page_request(request)
-        )
-        answer = pb.ListTopicSubscriptionsResponse()
-        return fields.fill_page(
-            answer, answer.subscriptions, page, lambda each: Name(call.project, SUBSCRIPTIONS, each).path
-        )
+        topic, wanted = TopicName(call.name.leaf), fields.page_request(request)
+        page = await self._topics.attached_subscriptions(call.caller, topic, wanted)
+        shown = [Name(call.project, SUBSCRIPTIONS, each).path for each in page.items]
+        return pb.ListTopicSubscriptionsResponse(subscriptions=shown, next_page_token=page.next_token)
 
     async def list_snapshots(self, call: Call, request: Message) -> Message:
         """Return the names of a topic's snapshots."""
         page = await self._snapshots.of_topic(call.caller, TopicName(call.name.leaf), fields.page_request(request))
-        answer = pb.ListTopicSnapshotsResponse()
-        return fields.fill_page(answer, answer.snapshots, page, lambda each: Name(call.project, SNAPSHOTS, each).path)
+        shown = [Name(call.project, SNAPSHOTS, each).path for each in page.items]
+        return pb.ListTopicSnapshotsResponse(snapshots=shown, next_page_token=page.next_token)
 
     async def delete(self, call: Call, request: Message) -> Message:
         """Remove a topic; its subscriptions stay."""

@@ -135,9 +135,8 @@ class SubscriberRpcs:
     async def list(self, call: Call, request: Message) -> Message:
         """Show a page of the project's subscriptions."""
         page = await self._subscriptions.list(call.caller, fields.page_request(request))
-        answer = pb.ListSubscriptionsResponse(next_page_token=page.next_token)
-        answer.subscriptions.extend([await self._shown(call, each) for each in page.items])
-        return answer
+        shown = [await self._shown(call, each) for each in page.items]
+        return pb.ListSubscriptionsResponse(subscriptions=shown, next_page_token=page.next_token)
 
     async def delete(self, call: Call, request: Message) -> Message:
         """Remove a subscription."""
@@ -175,10 +174,8 @@ class SubscriberRpcs:
     async def list_snapshots(self, call: Call, request: Message) -> Message:
         """Show a page of the project's snapshots."""
         page = await self._snapshots.list(call.caller, fields.page_request(request))
-        answer = pb.ListSnapshotsResponse()
-        return fields.fill_page(
-            answer, answer.snapshots, page, lambda each: resources.shown_snapshot(call.project, each)
-        )
+        shown = [resources.shown_snapshot(call.project, each) for each in page.items]
+        return pb.ListSnapshotsResponse(snapshots=shown, next_page_token=page.next_token)
 
     async def delete_snapshot(self, call: Call, request: Message) -> Message:
         """Remove a snapshot."""

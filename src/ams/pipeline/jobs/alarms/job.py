@@ -34,7 +34,6 @@ _CREATE_LOCK = 7_245_301_001
 """An advisory lock: two jobs that make the tables at once would get in each other's way."""
 
 REPORT = columns(("string", " ".join(KEY[1:])), ("timestamp", "at"), ("string", "status"), ("string", " ".join(TOLD)))
-"""What one message tells: the status of something at a time; `parse` makes these."""
 REPORTS = columns(
     ("string", "alarm project"), REPORT, ("timestamp", "published"), ("string", "topic"), ("bigint", "offset")
 )

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ams.pipeline.jobs.alarms.parse import STATUSES
+from ams.pipeline.jobs.alarm_messages import STATUSES
 from ams.pipeline.report import plots
 from ams.pipeline.report.page import Figure, Rows, Section
 from ams.pipeline.report.plots import stacked_bars

@@ -76,15 +76,13 @@ class Authority:
         folder.mkdir(exist_ok=True)
         hashed = f"{crypto.X509.from_cryptography(self.certificate).subject_name_hash():08x}"
         (folder / f"{hashed}.0").write_bytes(self.certificate.public_bytes(Encoding.PEM))
-        (folder / f"{hashed}.r0").write_bytes(self._list(withdrawn).public_bytes(Encoding.PEM))
-
-    def _list(self, withdrawn: Sequence[x509.Certificate]) -> x509.CertificateRevocationList:
         builder = x509.CertificateRevocationListBuilder().issuer_name(self._name)
         builder = builder.last_update(_now() - _HOUR).next_update(_now() + _YEAR)
         for each in withdrawn:
             entry = x509.RevokedCertificateBuilder().serial_number(each.serial_number)
             builder = builder.add_revoked_certificate(entry.revocation_date(_now() - _HOUR).build())
-        return builder.sign(self._key, hashes.SHA256())
+        revoked = builder.sign(self._key, hashes.SHA256())
+        (folder / f"{hashed}.r0").write_bytes(revoked.public_bytes(Encoding.PEM))
 
     def _builder(
         self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, until: datetime.datetime

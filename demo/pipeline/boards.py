@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ams.pipeline.jobs.alarms.parse import STATUSES
+from ams.pipeline.jobs.alarm_messages import STATUSES
 from ams.pipeline.report import plots
 from ams.pipeline.report.page import Figure, Rows, Section
 from ams.pipeline.report.plots import stacked_bars
@@ -110,9 +110,14 @@ Catalogue = Mapping[str, Any]
 def cloud_sections(catalogue: Catalogue) -> list[Section]:
     stale = sum(site["stale"] for site in catalogue["sites"])
     hours = f"{catalogue['stale_after_hours']:g} hours"
+    most = sorted(catalogue["vos"].items(), key=lambda each: (-_different(each[1], "images"), each[0]))[:VOS]
+    series = {kind: [float(_different(places, kind)) for _, places in most] for kind in ("images", "flavours")}
+    bars = {"images": series["images"], "sizes": series["flavours"]}
+    drawn = plots.stacked_bars(bars, [vo for vo, _ in most], "different ones")
+    plot = Figure(drawn, "Images and sizes a VO may use.")
     text = f"{len(catalogue['sites'])} sites, {stale} of them silent for more than {hours}."
     return [
-        Section("What VOs find", content=[_cloud_plot(catalogue), vo_rows(catalogue)]),
+        Section("What VOs find", content=[plot, vo_rows(catalogue)]),
         Section("Clouds", text, [site_rows(catalogue)]),
     ]
 
@@ -147,13 +152,6 @@ def site_rows(catalogue: Catalogue) -> Rows:
         for site in order
     ]
     return Rows(("Site", "Endpoint", "Shape", "Hours silent", "State", "VOs", "Images", "Sizes", "Cores"), body)
-
-
-def _cloud_plot(catalogue: Catalogue) -> Figure:
-    most = sorted(catalogue["vos"].items(), key=lambda each: (-_different(each[1], "images"), each[0]))[:VOS]
-    series = {kind: [float(_different(places, kind)) for _, places in most] for kind in ("images", "flavours")}
-    names = {"images": series["images"], "sizes": series["flavours"]}
-    return Figure(plots.stacked_bars(names, [vo for vo, _ in most], "different ones"), "Images and sizes a VO may use.")
 
 
 def _different(places: list[dict[str, Any]], kind: str) -> int:

@@ -1,7 +1,7 @@
 """The page: what each job found, drawn; what two of them said before late messages came; and the tables they left."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from pathlib import Path
 
@@ -46,7 +46,15 @@ Figures = Mapping[str, float]
 def write(folder: Path, day: date, before: datetime, url: str, master: str) -> Path:
     """Write the page; `before` is when two jobs had told of the day without late messages."""
     path = folder / "report.html"
-    sections = [*_from_spark(folder, day, before, master), *_from_files(folder), *_from_database(url)]
+    sections = _from_spark(folder, day, before, master)
+    accounting = _results(folder, "accounting")
+    for month in months(accounting)[-1:]:
+        sections += accounting_sections(accounting, month)
+    sections += cloud_sections(json.loads((_results(folder, "cloud-info") / "catalogue.json").read_bytes()))
+    sections += federation_sections(_results(folder, "federation"))
+    if url:
+        with connected(url) as connection:
+            sections += alarm_sections(connection, PROJECT)
     put(path, page("A day in five worlds", _LEAD.format(day), [*sections, tables(folder)]))
     return path
 
@@ -61,21 +69,6 @@ def _from_spark(folder: Path, day: date, before: datetime, master: str) -> list[
         return [*shown, _versions(spark, folder, day, before), *metrics.sections(month)]
     finally:
         spark.stop()
-
-
-def _from_files(folder: Path) -> Iterator[Section]:
-    results = _results(folder, "accounting")
-    for month in months(results)[-1:]:
-        yield from accounting_sections(results, month)
-    yield from cloud_sections(json.loads((_results(folder, "cloud-info") / "catalogue.json").read_bytes()))
-    yield from federation_sections(_results(folder, "federation"))
-
-
-def _from_database(url: str) -> list[Section]:
-    if not url:
-        return []
-    with connected(url) as connection:
-        return alarm_sections(connection, PROJECT)
 
 
 def _results(folder: Path, job: str) -> Path:

@@ -68,25 +68,21 @@ class Service:
     def __init__(self, database: Any, broker: Broker) -> None:
         self._db, self._broker = database, broker
         self._changes = Changes(database, broker)
-        self._handlers: dict[tuple[str, str, str], tuple[str, Handler]] = {
-            ("GET", "topics", ""): ("topics:show", self._show),
-            ("GET", "topics", "acl"): ("topics:acl", self._acl),
-            ("GET", "topics", "metrics"): ("topics:metrics", self._topic_metrics),
-            ("POST", "topics", "publish"): ("topics:publish", self._publish),
-            ("GET", "subscriptions", ""): ("subscriptions:show", self._show),
-            ("GET", "subscriptions", "acl"): ("subscriptions:acl", self._acl),
-            ("GET", "subscriptions", "offsets"): ("subscriptions:offsets", self._offsets),
-            ("GET", "subscriptions", "metrics"): ("subscriptions:metrics", self._subscription_metrics),
-            ("POST", "subscriptions", "pull"): ("subscriptions:pull", self._pull),
-            ("POST", "subscriptions", "acknowledge"): ("subscriptions:acknowledge", self._acknowledge),
-            ("POST", "subscriptions", "modifyOffset"): ("subscriptions:modifyOffset", self._modify_offset),
-            ("GET", "schemas", ""): ("schemas:show", self._show),
-            ("POST", "topics", "modifyAcl"): ("topics:modifyAcl", self._change),
-            ("DELETE", "topics", ""): ("topics:delete", self._change),
-            ("POST", "subscriptions", "modifyAcl"): ("subscriptions:modifyAcl", self._change),
-            ("POST", "subscriptions", "modifyAckDeadline"): ("subscriptions:modifyAckDeadline", self._change),
-            ("POST", "subscriptions", "modifyPushConfig"): ("subscriptions:modifyPushConfig", self._change),
-            ("DELETE", "subscriptions", ""): ("subscriptions:delete", self._change),
+        listed = ("topics", "subscriptions")
+        self._handlers: dict[tuple[str, str, str], Handler] = {
+            **{("GET", kind, ""): self._show for kind in (*listed, "schemas")},
+            **{("GET", kind, "acl"): self._acl for kind in listed},
+            **{("POST", kind, "modifyAcl"): self._change for kind in listed},
+            **{("DELETE", kind, ""): self._change for kind in listed},
+            ("GET", "topics", "metrics"): self._topic_metrics,
+            ("POST", "topics", "publish"): self._publish,
+            ("GET", "subscriptions", "offsets"): self._offsets,
+            ("GET", "subscriptions", "metrics"): self._subscription_metrics,
+            ("POST", "subscriptions", "pull"): self._pull,
+            ("POST", "subscriptions", "acknowledge"): self._acknowledge,
+            ("POST", "subscriptions", "modifyOffset"): self._modify_offset,
+            ("POST", "subscriptions", "modifyAckDeadline"): self._change,
+            ("POST", "subscriptions", "modifyPushConfig"): self._change,
         }
 
     async def __call__(self, scope: Json, receive: Any, send: Any) -> None:
@@ -118,10 +114,11 @@ class Service:
             project, kind, name, verb = found[1], found[2], found[3], found[4] or ""
             if (method, kind, verb) in _CREATED:
                 return await self._create(self._caller(token, f"{kind}:create", project), kind, name, body)
-            action, handler = self._handlers.get((method, kind, verb), ("", None))
+            handler = self._handlers.get((method, kind, verb))
             if handler is None:
                 raise Refused(404, "404 page not found")
-            caller = self._caller(token, action, project)
+            action = verb or {"GET": "show", "DELETE": "delete"}[method]
+            caller = self._caller(token, f"{kind}:{action}", project)
             return await handler(Request(caller, self._document(caller, kind, name), verb, body))
         if found := _LIST.fullmatch(path):
             return self._list(self._caller(token, f"{found[2]}:list", found[1]), found[2])

@@ -48,7 +48,6 @@ class Wanted:
     closed_after: int = 1  # days after its end
     file_bytes: int = upkeep.FILE_BYTES
     skip_lost: bool = False
-    """Whether to go on, with a line that says so, where messages are kept no longer."""
 
 
 @dataclass

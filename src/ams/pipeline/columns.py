@@ -13,4 +13,3 @@ PLACE = StructType(MESSAGES.fields[:5])
 CONTENT = StructType(MESSAGES.fields[:7])
 
 BROKEN = StructType([*CONTENT.fields, StructField("reason", StringType(), nullable=False)])
-"""A message that was set aside, and why."""

@@ -18,7 +18,6 @@ MESSAGE = pa.schema(
 `ordering_key` has null.
 """
 ARCHIVE = MESSAGE.append(pa.field("date", pa.date32(), nullable=False))
-"""A message, and the day of its publish time in UTC."""
 PARTITIONS = ("project", "topic", "date")
 
 

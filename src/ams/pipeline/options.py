@@ -23,7 +23,6 @@ from ams.pipeline.errors import WrongOption
 ACCESS = ("endpoint", "token", "tokenFile", "ca", "profile", "project", "retrySeconds")
 _MAX_DIGITS = 18  # of a whole number that Java can hold
 RETRY_SECONDS = 60.0
-"""How long a call to a service that is away is tried again, unless it is said otherwise."""
 
 
 class Name(NamedTuple):

@@ -29,12 +29,10 @@ if TYPE_CHECKING:
     Session = Connection[TupleRow]
 
 VARIABLE = "AMS_PIPELINE_DATABASE"
-"""The environment variable with the URL of the database, where no option names one."""
 PATIENCE_SECONDS = 60.0
 """How long a database that is away is waited for, in all, before a task gives up; Spark tries a task again."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
 _REFUSALS = ("password", "does not exist", "pg_hba.conf", "permission denied", "is not permitted to log in")
-"""Parts of what a server says to those it will not let in a minute later either."""
 _SHOWN = 200
 
 Rows = Iterator[pa.RecordBatch]

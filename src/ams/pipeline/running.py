@@ -139,7 +139,6 @@ class Run:
     _expected: Expected = field(init=False)
     _query: str = ""
     _added: Counter[str] = field(default_factory=Counter)
-    """By the roots of the tables that this run adds to, how many rows it added."""
     _working: bool = False
     _failure: BaseException | None = None
 
@@ -295,5 +294,4 @@ class Plan:
     run: "Callable[[Run], None]"
     rows: Mapping[str, Any] = field(default_factory=dict)  # see `ams.pipeline.checkpoint.Identity`
     options: Mapping[str, Any] = field(default_factory=dict)
-    """All else that can be said, as it is in effect."""
     lines: Sequence[str] = ()

@@ -29,7 +29,6 @@ SETTINGS: Mapping[str, str] = {
 }
 
 LOOPBACK: Mapping[str, str] = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
-"""Where a driver is to be reached whose tasks are all on this machine."""
 
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"

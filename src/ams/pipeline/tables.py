@@ -30,7 +30,6 @@ KEPT_RESULTS = timedelta(days=400)  # how long versions of results can be read: 
 _TASK_BYTES = 64 * 2**20  # bytes of files that one task reads, at least
 
 _FILES = "files binary"
-"""Files that one task has written, or reads, pickled: what passes between the driver and tasks."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,7 +98,7 @@ def _check_quarantine(
 
 CASES = {
     "alarms": Case(
-        "ams.pipeline.jobs.alarms.job:JOB",
+        "ams.pipeline.jobs.alarms:JOB",
         lambda seed: alarms.messages(seed, DAY, sites=4, outages=40, mishaps=MISHAPS),
         {"topics": list(alarms.TOPICS)},
         _check_alarms,

@@ -13,8 +13,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ams.pipeline.errors import Broken, WrongOption, WrongTable
-from ams.pipeline.jobs.alarms.job import Options, run
-from ams.pipeline.jobs.alarms.parse import STATUSES, parse
+from ams.pipeline.jobs.alarm_messages import STATUSES, parse
+from ams.pipeline.jobs.alarms import Options, run
 from ams.pipeline.report.page import page
 from demo.pipeline.boards import alarm_sections, open_rows
 from demo.pipeline.samples import Mishaps

@@ -129,14 +129,12 @@ class Steps:
     columns: dict[str, DataType] = field(default_factory=lambda: dict(MESSAGE_TYPES))
     """At the point that was read up to."""
     row_columns: dict[str, DataType] = field(default_factory=dict)
-    """Of the rows that are kept, before the steps on all of them."""
     lines: list[str] = field(default_factory=list)
     row_lines: list[str] = field(default_factory=list)
     checks: list[str] = field(default_factory=list)
     expected: set[str] = field(default_factory=set)
     said: list[str] = field(default_factory=list)
     files: dict[str, str] = field(default_factory=dict)
-    """Files they name, with hashes of what these hold."""
 
     @property
     def key_columns(self) -> Mapping[str, DataType]:

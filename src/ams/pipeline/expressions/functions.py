@@ -206,7 +206,6 @@ AGGREGATES: Mapping[str, Function] = {
     "median": Function("number", DOUBLE, F.median),
     "percentile": Function("number, share from 0 to 1", DOUBLE, F.percentile),
 }
-"""Functions over the rows of a key, for the step `aggregate`; `count(*)` and this one besides."""
 DISTINCT = Function(f"{_ORDERED}|binary", BIGINT, F.count_distinct)
 OPERATORS: Mapping[type[exp.Expr], tuple[str, Function]] = {
     exp.Or: ("OR", Function("boolean, boolean", BOOLEAN, operator.or_)),

@@ -22,7 +22,6 @@ OTHER_NAMES = {
     "bool": "boolean",
     "map": "map<string,string>",
 }
-"""What people write for them elsewhere."""
 
 _ORDERED = (STRING, BIGINT, DOUBLE, BOOLEAN, TIMESTAMP, DATE)
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 JOBS: Mapping[str, str] = {
     "accounting": "ams.pipeline.jobs.accounting.job:JOB",
-    "alarms": "ams.pipeline.jobs.alarms.job:JOB",
+    "alarms": "ams.pipeline.jobs.alarms:JOB",
     "archive": "ams.pipeline.jobs.archive:JOB",
     "archive-check": "ams.pipeline.jobs.archive:CHECK",
     "availability": "ams.pipeline.jobs.availability.job:JOB",

@@ -25,7 +25,6 @@ RECORD = columns(
     ("bigint", "status_code"),
     ("string", "deployer error"),
 )
-"""What one message says, a configuration or an answer; `parse` makes these."""
 
 KEPT = columns(PLACE, ("string", "registry"), RECORD)
 """A record and where it stands; ids are those of a registry, named by its topics up to the first underscore."""

@@ -15,7 +15,6 @@ from ams.pipeline.errors import Broken
 
 Record = dict[str, Any]
 Names = Mapping[str, tuple[str, Callable[[Record, str], Any]]]
-"""By columns: the field each is filled from, and how that is read."""
 
 _SHOWN = 40  # how many characters of a wrong value a reason shows
 _WHOLE = re.compile(r"\s*-?[0-9]{1,18}\s*")

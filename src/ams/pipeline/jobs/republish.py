@@ -34,7 +34,6 @@ SOURCE_TOPIC = "topic"  # in a name between braces: the topic a message was read
 ORDER = ("source", "offset", "copy")
 """The order of the copies in a topic: that of the messages in the topic each was read from."""
 ORIGIN_TOPIC, ORIGIN_OFFSET = "ams-origin-topic", "ams-origin-offset"
-"""Attributes that tell where a copy comes from, where they are wanted."""
 
 _HOLE = re.compile(r"\{([^{}]+)\}")
 _LITERAL = re.compile(r"[a-zA-Z0-9_-]*")

@@ -35,7 +35,6 @@ from ams.validation.long_checks import MESSAGE, LongChecks, Piece, Task
 from ams.workers import Pool
 
 CHECKED = columns(StructType(PLACE.fields[:3]), ("string", "reason"))
-"""The place of a message, and why it would be refused; null when it would not."""
 
 
 class Options(Selection, frozen=True, kw_only=True):

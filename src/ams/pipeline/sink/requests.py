@@ -284,7 +284,6 @@ class Chunker:
 
 
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
-"""Local properties that Spark gives each task of a streaming query."""
 
 
 def key_prefix(name: str | None, task: TaskContext) -> str:

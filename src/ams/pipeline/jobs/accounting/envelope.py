@@ -295,11 +295,7 @@ def _is_authority(
 
 def authorities(path: str) -> list[x509.Certificate]:
     """Return the certificates of a PEM file or a folder, read anew each minute; raises `ValueError` for none."""
-    return _authorities(path, _minute())
-
-
-def _minute() -> int:
-    return int(time.monotonic()) // 60
+    return _authorities(path, int(time.monotonic()) // 60)
 
 
 @lru_cache(maxsize=4)

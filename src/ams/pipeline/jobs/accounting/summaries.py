@@ -18,7 +18,6 @@ from ams.pipeline.jobs.base import columns, first
 
 LEVEL: Final = DecimalType(10, 3)
 LEVELS: Final = ArrayType(columns(("string", "benchmark"), (LEVEL, "level")))
-"""What benchmarks say of the machine a job ran on, in the order of their names."""
 NORMALISED: Final = ArrayType(columns(("string", "benchmark"), ("bigint", "wall cpu")))
 """Wall and CPU seconds times the level of each benchmark; for si2k times level / 250, the scale of hepspec."""
 

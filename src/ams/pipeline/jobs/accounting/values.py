@@ -13,7 +13,6 @@ from typing import Any, Final
 from ams.pipeline.jobs.fields import shown, utc
 
 NOTHING: Final = frozenset({"", *(each for word in ("NULL", "None") for each in (word, word.lower(), word.upper()))})
-"""Texts that stand for no value."""
 LONGEST_DURATION: Final = 10**12
 """In seconds: a million cores for eleven days; what is longer is a mistake, and would drown a month."""
 LARGEST: Final = 10**18 - 1

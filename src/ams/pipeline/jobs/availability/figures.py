@@ -39,7 +39,6 @@ RESULTS: Final = columns(
 """A monitoring result as it is stored; `date` is the day of `timestamp`, `response_time` is in seconds."""
 
 SYNCED: Final = columns(("string", "type partition_date item"), _SOURCE)
-"""A record of topology, profile or downtimes that came in a message."""
 
 _EVENT = columns(
     ("string", "report type endpoint_group service hostname metric status prev_status ts_monitored prev_ts"),
@@ -77,7 +76,6 @@ STATUSES: Final = columns(
     ("timestamp", "start end"),
     ("string", "status date"),
 )
-"""A stretch of one status of a `metric`, `endpoint`, `service` or `endpoint_group`, from `start` up to `end`."""
 
 PERCENT: Final = DecimalType(8, 5)
 FIGURES: Final = columns(

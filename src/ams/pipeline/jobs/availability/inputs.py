@@ -98,7 +98,6 @@ class Inputs:
     lists: Lists
     requests: tuple[documents.Request, ...]
     passed_over: tuple[str, ...] = ()
-    """What files say that cannot be, each with its reason; the rest of them holds."""
 
     @property
     def unfit(self) -> list[str]:

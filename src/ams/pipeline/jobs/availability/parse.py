@@ -60,7 +60,6 @@ LIST_SCHEMAS: Mapping[str, Any] = {
 }
 
 _UNREADABLE = (EOFError, IndexError, KeyError, MemoryError, OverflowError, StopIteration, TypeError, ValueError)
-"""What the Avro reader raises at bytes that are not a datum of the schema."""
 _TIME = re.compile(r"(?:^|\s)'?time'?=([0-9.]+)(ms|s)?(?:;|\s|$)")
 
 

@@ -76,7 +76,6 @@ ITEMS = {
     "images": columns(("string", "vo"), _AT, IMAGE),
     "flavours": columns(("string", "vo"), _AT, FLAVOUR),
 }
-"""A row for each item of each topic; of images and flavours for each VO that may use it."""
 
 
 def _placed(descriptions: DataFrame) -> DataFrame:

@@ -48,7 +48,6 @@ OTHERS: Final = frozenset(
 """Attributes that objects of GLUE 2 may have beside those of GLUE 2, mostly of directories themselves."""
 UNKNOWN: Final = "UNKNOWN"  # what a provider writes where it knows nothing
 REMARKS: Final = frozenset({"version", "search", "result", "ref", "text", "matcheddn", "control", "pagedresults"})
-"""Names in blocks without a dn: the version of LDIF, and what ldapsearch says of a search."""
 
 _PART: Final = re.compile(r"(?:\\.|[^\\,])+", re.DOTALL)
 _PLUS: Final = re.compile(r"(?<!\\)\+(?=[A-Za-z0-9-]+=)")

@@ -15,7 +15,7 @@ import msgspec
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ams.pipeline.jobs.alarms.parse import parse
+from ams.pipeline.jobs.alarm_messages import parse
 from ams.pipeline.jobs.base import Job, columns
 from ams.pipeline.parsing import parsed
 from ams.pipeline.postgres import Rows, address, check_table, connected, load, told, write
@@ -34,7 +34,6 @@ _CREATE_LOCK = 7_245_301_001
 """An advisory lock: two jobs that make the tables at once would get in each other's way."""
 
 REPORT = columns(("string", " ".join(KEY[1:])), ("timestamp", "at"), ("string", "status"), ("string", " ".join(TOLD)))
-"""What one message tells: the status of something at a time; `parse` makes these."""
 REPORTS = columns(
     ("string", "alarm project"), REPORT, ("timestamp", "published"), ("string", "topic"), ("bigint", "offset")
 )
@@ -76,7 +75,7 @@ def prepare(connection: "Session") -> None:
     """Make the tables and views where they are missing; raises `WrongTable` if there are others of these names."""
     with told("table alarms"), connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_CREATE_LOCK,))
-        connection.execute(_statements("tables.sql"))
+        connection.execute(_statements("alarms_tables.sql"))
     check_table(connection, "alarms", ["alarm", *KEY, "status", "since", *TOLD], ["alarm"])
     check_table(connection, "alarm_history", ["alarm", "at", "status", *TOLD, *PLACED], ["alarm", "at", "status"])
 
@@ -87,7 +86,7 @@ def _write_reports(connection: "Session", rows: Rows) -> int:
     like = SQL("SELECT * FROM alarm_history JOIN (SELECT alarm, {} FROM alarms) AS named USING (alarm)")
     with told("table alarms"), connection.cursor() as cursor:
         load(cursor, like.format(SQL(", ").join(map(Identifier, KEY))), REPORTS.names, rows)
-        return cursor.execute(_statements("write.sql")).rowcount
+        return cursor.execute(_statements("alarms_write.sql")).rowcount
 
 
 def _statements(file: str) -> bytes:

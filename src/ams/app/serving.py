@@ -36,7 +36,6 @@ SWITCH_INTERVAL_SECONDS = 0.0001
 """How long the event loop may keep the interpreter from a thread that waits for it. The log's committer needs it for
 microseconds at a time; with Python's default of 5 ms every publish could wait that long."""
 
-
 STOP_SECONDS = 9.5  # how long a stop may take, beside `drain_seconds`; then the process is ended, whatever hangs
 FAILED_SECONDS = 1.0  # how long a service that failed goes on saying so, if `drain_seconds` is not longer
 OWN_FILES = 768  # open files kept for the log, databases and our own sockets; half of all, if less

@@ -8,8 +8,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-def weigh_one(_value: object) -> int:
-    """Return 1: every entry counts the same."""
+def _one(_value: object) -> int:
     return 1
 
 
@@ -21,9 +20,9 @@ class LruCache(Generic[K, V]):
 
     __slots__ = ("_entries", "_size", "_weigh", "_weight")
 
-    def __init__(self, size: int, weigh: Callable[[V], int] = weigh_one) -> None:
+    def __init__(self, size: int, weigh: Callable[[V], int] | None = None) -> None:
         self._size = size
-        self._weigh = weigh
+        self._weigh = weigh or _one
         self._weight = 0
         self._entries: OrderedDict[K, V] = OrderedDict()
 

@@ -30,7 +30,6 @@ _PLAIN = re.compile(r'[^"\\]+')  # what stands in a string without an escape
 _ESCAPE = re.compile(r'\\(?:(["\\n])|u([0-9A-Fa-f]{4})|x([0-9A-Fa-f]{2})|([0-3][0-7]{2}))')
 _ONE_LETTER = {'"': '"', "\\": "\\", "n": "\n"}
 
-
 Test = Callable[[Attributes], bool]
 
 

@@ -23,7 +23,6 @@ from ams.push.connecting import Connection, Connector, Endpoint, Place, Progress
 HASH_PATH = "/ams_verification_hash"  # at the root of the endpoint's host (HTTP contract 13.4)
 CHECK_SECONDS = 5.0  # for everything: finding the address, connecting, and the whole answer
 
-
 CHECKS, CHECKS_OF_PROJECT = 16, 4  # at once: the server of the endpoint says how long each takes
 
 AT_ONCE = 8  # requests to one endpoint

@@ -20,7 +20,6 @@ CONSUME, SEND, ACKNOWLEDGE = "consume", "send", "acknowledge"  # what can fail (
 ACTIVE, RETRYING, STOPPED = "active", "retrying", "stopped"
 """Phases: all is well; the last cycle failed and there will be another; the endpoint said that it is gone (410)."""
 
-
 PARALLEL_ELSEWHERE = "A subscription of type parallel is delivered by processes that lease messages, as ams push does"
 
 logger = structlog.get_logger("ams.push")

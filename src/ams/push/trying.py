@@ -26,11 +26,9 @@ HIDDEN = "***"
 _LEAST_PART = 8  # characters of a part of a value that is hidden by itself; shorter ones are words
 _LEAST_BEGINNING = 4  # characters of the beginning of a secret, at the end of a cut text, that are hidden too
 
+_PARTS = re.compile("[/?&=#]")  # between the parts of a URL, which begin with the host
 
-_PARTS = re.compile("[/?&=#]")
-"""What stands between the parts of a URL; the first of them is the host."""
-
-_PIECE, _STEP = 8, 4  # of eleven characters in a row there are always eight from one of every four on
+_PIECE, _STEP = 8, 4  # characters that are looked for, from every fourth on: eleven in a row have such a piece in them
 _TOKEN = re.compile(r"\beyJ[\w.-]*")  # a JWT, or its beginning where it was cut
 _UNSEEN = re.compile(r"<(script|style)\b.*?(?:</\1\s*>|$)|<!--.*?(?:-->|$)", re.IGNORECASE | re.DOTALL)
 _TITLE = re.compile(r"<title\b[^>]*>([^<]*)", re.IGNORECASE)

@@ -37,7 +37,6 @@ from ams.wire.push import WorkerState
 
 logger = structlog.get_logger("ams.push_server")
 
-
 OK = "ok"
 STARTING = ""
 NO_WORKER = "Could not retrieve push worker user"

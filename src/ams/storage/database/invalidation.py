@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Self
 
 import msgspec
 
-from ams.core.cache import K, LruCache, V, weigh_one
+from ams.core.cache import K, LruCache, V
 
 FOREVER = math.inf
 
@@ -37,7 +37,7 @@ class Cache(LruCache[K, V]):
 
     __slots__ = ("_forgotten", "_trust")
 
-    def __init__(self, size: int, weigh: Callable[[V], int] = weigh_one, trust: Trust | None = None) -> None:
+    def __init__(self, size: int, weigh: Callable[[V], int] | None = None, trust: Trust | None = None) -> None:
         super().__init__(size, weigh)
         self._trust = trust or Trust()
         self._forgotten = 0
@@ -114,7 +114,7 @@ class Invalidations:
         self._kinds: dict[str, list[Callable[..., None]]] = {}
         self.generation = 0  # grows with each invalidation: what was concluded from caches holds while it stands
 
-    def new_cache(self, size: int, weigh: Callable[[Any], int] = weigh_one) -> Cache[Any, Any]:
+    def new_cache(self, size: int, weigh: Callable[[Any], int] | None = None) -> Cache[Any, Any]:
         """Make a cache that is used only while changes are received; see `LruCache`."""
         cache: Cache[Any, Any] = Cache(size, weigh, self._trust)
         self._caches.append(cache)

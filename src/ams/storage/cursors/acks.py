@@ -66,15 +66,12 @@ class Acks(Protocol):
 
         Where several nodes use the store, raises `TopicGone` instead of restarting on a topic that is deleted by now.
         """
-        ...
 
     async def progress(self, subscription: SubscriptionId) -> Progress:
         """Return what is stored, without beginning a run; of an ordered subscription too."""
-        ...
 
     async def settle(self, subscription: SubscriptionId, epoch: int, run: int, change: Change) -> bool:
         """Store a change; durable when it returns. False, and nothing stored, when epoch or run has moved on."""
-        ...
 
     async def restore(self, subscription: SubscriptionId, topic: TopicId, floor: Offset, done: BitMap64) -> int | None:
         """Stand at a snapshot: this floor, and this done above it, in a new epoch, which is returned; durable then.
@@ -82,7 +79,6 @@ class Acks(Protocol):
         Failures and horizon are forgotten; the run goes on. None, and nothing moved, when the cursor is on another
         topic.
         """
-        ...
 
 
 class CursorStore(Cursors, Acks, Protocol):

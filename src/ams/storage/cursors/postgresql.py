@@ -102,14 +102,20 @@ class PostgresCursors:
             await self.hand_out(subscription, cursor.generation, handed)
 
     async def drop(self, subscription: SubscriptionId) -> None:
-        await self._ask(self._moving.insist(lambda connection, _: rows.drop(connection, subscription), changes=True))
+        await self._ask(
+            self._moving.insist(lambda connection, _: connection.execute(rows.DROP, (subscription,)), changes=True)
+        )
         self._forget(subscription)
 
     async def subscriptions(self) -> frozenset[SubscriptionId]:
-        return await self._ask(self._reading.insist(lambda connection, _: rows.subscriptions(connection)))
+        return frozenset([row[0] for row in await self._all("SELECT subscription FROM cursors")])
 
     async def places(self) -> Mapping[SubscriptionId, TopicOffset]:
-        return await self._ask(self._reading.insist(lambda connection, _: rows.places(connection)))
+        found = await self._all('SELECT subscription, topic, "offset" FROM cursors')
+        return {subscription: TopicOffset(TopicId(topic.bytes), offset) for subscription, topic, offset in found}
+
+    async def _all(self, statement: str) -> list[tuple[Any, ...]]:
+        return await self._ask(self._reading.insist(lambda connection, _: rows.fetch(connection, statement)))
 
     async def position(self, subscription: SubscriptionId, topic: TopicId) -> Position:
         """Return where the cursor stands now, also if another node moved it a moment ago.

@@ -168,8 +168,7 @@ class Call(Generic[V]):
     found: Callable[[V], Any] = lambda _: True  # the answer when it shows
     refused: Any = None  # the answer that says that nothing was ever written, which an unsure call cannot know
     unsure: bool = False
-    """It was sent without an answer. Something is then written in any case: what is read may not be on the standby yet.
-    """
+    """It was sent without an answer. Something is then written in any case: reads may show an older state."""
 
     def finish(self, outcome: Any) -> None:
         """Answer, unless the caller has left."""
@@ -320,29 +319,21 @@ class Mover(Generic[V]):
         give_up = min(call.give_up for each in calls.values() for call in each)
         moving = {each: made for each, made in _folded(calls, self._seen).items() if made.moves}
         doubtful = {each: waiting for each, waiting in calls.items() if each not in moving}
-        if doubtful:
+        if doubtful:  # a row that is read now answers the calls that write nothing
             known = await self._connection.run(
                 lambda connection, _: self._read(connection, self._time, doubtful), give_up
             )
-            moving |= self._answer_unmoved(doubtful, known)
+            for subscription in doubtful.keys() - known.keys():
+                self.forget(subscription)
+                _finish(calls[subscription], SubscriptionGone())
+            for subscription, made in _folded(doubtful, known).items():
+                self.saw(subscription, made.before)
+                if made.moves:
+                    moving[subscription] = made
+                else:
+                    made.finish()
         if moving:
             await self._write(moving, give_up)
-
-    def _answer_unmoved(
-        self, calls: Calls[V], known: Mapping[SubscriptionId, Row[V]]
-    ) -> dict[SubscriptionId, AppliedCalls[V]]:
-        """Answer what rows that were just read answer by themselves; return what is to be written."""
-        moving: dict[SubscriptionId, AppliedCalls[V]] = {}
-        for subscription in calls.keys() - known.keys():
-            self.forget(subscription)
-            _finish(calls[subscription], SubscriptionGone())
-        for subscription, made in _folded(calls, known).items():
-            self.saw(subscription, made.before)
-            if made.moves:
-                moving[subscription] = made
-            else:
-                made.finish()
-        return moving
 
     async def _write(self, moving: Mapping[SubscriptionId, AppliedCalls[V]], give_up: float) -> None:
         moves = {each: (made.before, made.after) for each, made in moving.items()}

@@ -47,9 +47,7 @@ class Schema:
 
 
 def outcomes_table(name: str) -> sa.Table:
-    """Make the table of marks: one of each transaction of the last hour, by which a node finds out how its commit
-    ended.
-    """
+    """Make the table of marks: one of each transaction of the last hour, to look up how a commit ended."""
     return sa.Table(
         name,
         sa.MetaData(naming_convention=NAMING),

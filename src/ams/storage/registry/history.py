@@ -43,19 +43,15 @@ class HistoryStore(Protocol):
 
     async def turn(self) -> bool:
         """Whether this process is the one that measures now; of several nodes one is."""
-        ...
 
     async def read(self, of: Collection[str], first: int) -> Sequence[Row]:
         """Return the rows of some things that began at the minute `first` or later."""
-        ...
 
     async def write(self, rows: Sequence[Row], oldest: int) -> None:
         """Write rows in the place of those of the same minute, and remove all that began before `oldest`."""
-        ...
 
     async def close(self) -> None:
         """Let go of files."""
-        ...
 
 
 class FileHistory:

@@ -6,7 +6,6 @@ subject there (OpenID Connect Core 1.0, 2), so a binding outlives the issuer. Is
 API, with their secrets sealed.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
@@ -34,7 +33,6 @@ from ams.storage.registry.users import (
     bound_principal,
     key_holder,
     put_memberships,
-    rights_read,
     roles_to_change,
 )
 from ams.storage.secrets import Secrets, new_token, token_hash
@@ -67,7 +65,7 @@ class NamedTokenRecords:
         """
         token, identity = new_token(), TokenId(new_uuid())
         row = insert(named_tokens).values(
-            id=identity, user_id=user, name=name, rights=rights_written(rights), created_on=self._clock.wall(),
+            id=identity, user_id=user, name=name, rights=rights, created_on=self._clock.wall(),
             expires_on=expires_on, **key_columns(key), **sealed(self._secrets, token_hash(token), identity),
             created_by=existing(created_by),
         )  # fmt: skip
@@ -120,11 +118,6 @@ def hash_of(secrets: Secrets, row: Row[Any]) -> str:
         raise Damaged(f"the stored token {row.name} of user {row.user} is damaged; revoke it") from None
 
 
-def rights_written(rights: Rights | None) -> str | None:
-    """Write a column of rights."""
-    return None if rights is None else json.dumps(rights)
-
-
 _TOKENS = with_user_and_creator(named_tokens)
 _NOTE_USES = Statement(
     """
@@ -140,7 +133,7 @@ def _is_token(user: UserId, name: TokenName) -> ColumnElement[bool]:
 
 
 def _named_token(row: Row[Any]) -> NamedToken:
-    return record(NamedToken, row, created_by=row.creator, rights=rights_read(row.rights))
+    return record(NamedToken, row, created_by=row.creator)
 
 
 FIRST_LOGIN = BindingName("first-login")  # name of the binding that is made with its user

@@ -7,36 +7,36 @@ one row however much a node owns. Turns of nodes are taken one after the other: 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
 from pyroaring import BitMap64
-from sqlalchemy import ColumnElement, Connection, Row, Select, delete, func, insert, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    Text,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    type_coerce,
+    update,
+)
 
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import Conflict, Damaged
 from ams.core.names import Offset, ProjectId, SnapshotName, SubscriptionId, TopicId, topic_id, topic_id_text
 from ams.core.offsets import packed, unpacked
-from ams.core.parallel_options import ParallelOptions
 from ams.storage.database.database import Database
 from ams.storage.registry.records import Page, PageRequest, Snapshot
 from ams.storage.registry.statements import Statement, among, page_of, record
 from ams.storage.registry.tables import parallel_nodes, parallel_owners, snapshots, subscriptions, topics
 
 MOST_SNAPSHOTS = 5000  # of one project
-_options = msgspec.json.Decoder(ParallelOptions)
-
-
-def stored(options: ParallelOptions | None) -> str | None:
-    """Return options as the table holds them."""
-    return None if options is None else msgspec.json.encode(options).decode()
-
-
-def read(text: str | None) -> ParallelOptions | None:
-    """Read what the table holds."""
-    return None if text is None else _options.decode(text)
 
 
 IS_ATTACHED: ColumnElement[bool] = or_(
-    subscriptions.c.parallel.is_(None), ~subscriptions.c.parallel.contains('"detached":true')
+    subscriptions.c.parallel.is_(None), ~type_coerce(subscriptions.c.parallel, Text).contains('"detached":true')
 )
 """Whether a subscription is not detached, in a query. Only a field is written so: in texts, quotes are escaped."""
 

@@ -15,13 +15,11 @@ from ams.core.names import ProjectName, SubscriptionId, SubscriptionName, TopicN
 from ams.core.push_config import PushConfig
 from ams.push.leases import LEASE_SECONDS, Heartbeat, Holdings, Subscriptions, share
 from ams.storage.database.database import Database
-from ams.storage.registry import parallel
 from ams.storage.registry.statements import Statement, among
 from ams.storage.registry.tables import projects, push_holders, push_leases, push_secrets, subscriptions, topics
 from ams.storage.secrets import Secrets
 from ams.wire.push import WorkerState
 
-_config = msgspec.json.Decoder(PushConfig)
 _state = msgspec.json.Decoder(WorkerState)
 logger = structlog.get_logger("ams.registry")
 
@@ -40,16 +38,6 @@ class Pushed(NamedTuple):
     counts_attempts: bool = False  # whether it is a parallel one with a dead letter policy
 
 
-def stored(config: PushConfig | None) -> str | None:
-    """Return a configuration as the table holds it."""
-    return None if config is None else msgspec.json.encode(config).decode()
-
-
-def read(text: str | None) -> PushConfig | None:
-    """Read what the table holds."""
-    return None if text is None else _config.decode(text)
-
-
 class PushedRecords:
     """All subscriptions to deliver. They are used often and change seldom, so they are read after a change only."""
 
@@ -66,17 +54,15 @@ class PushedRecords:
         stamp, known = connection.scalar(_STAMP[connection.dialect.name]), self._known
         if stamp == known[0]:
             return known
-        found = []
-        for row in connection.execute(_PUSHED).all():
-            config, options = _config.decode(row.push), parallel.read(row.parallel)
-            if config.verified:
-                found.append(
-                    Pushed(
-                        row.id, row.project, row.name, row.topic, row.topic_id or "", row.ack_deadline_seconds, config,
-                        is_parallel=options is not None,
-                        counts_attempts=options is not None and options.dead_letter_policy is not None,
-                    )
-                )  # fmt: skip
+        found = [
+            Pushed(
+                row.id, row.project, row.name, row.topic, row.topic_id or "", row.ack_deadline_seconds, row.push,
+                is_parallel=row.parallel is not None,
+                counts_attempts=row.parallel is not None and row.parallel.dead_letter_policy is not None,
+            )
+            for row in connection.execute(_PUSHED).all()
+            if row.push.verified
+        ]  # fmt: skip
         return stamp, found
 
 
@@ -141,7 +127,7 @@ class PushSecretRecords:
             row = connection.execute(query).first()
             if row is None:
                 raise SubscriptionGone
-            check(read(row.push))
+            check(row.push)
             until = _end_others(connection, subscription, now, keep)
             values = {"subscription_id": subscription, "sealed": sealed, "created_on": now}
             connection.execute(insert(push_secrets).values(**values))

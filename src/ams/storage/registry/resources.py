@@ -30,7 +30,7 @@ from ams.storage.registry import parallel, push
 from ams.storage.registry.counts import Advance, add_to_project
 from ams.storage.registry.projects import QuotaRecords
 from ams.storage.registry.records import NO_LABELS, NO_USERS, AttachedSchema, Page, PageRequest, Subscription, Topic
-from ams.storage.registry.statements import page_of
+from ams.storage.registry.statements import page_of, record
 from ams.storage.registry.tables import (
     memberships,
     projects,
@@ -65,10 +65,8 @@ class _ResourceRecords(Generic[R, N]):
         self._clock = clock
         self._quotas = quotas
         self._by_name: Cache[tuple[str, str], R] = database.invalidations.new_cache(cache_size)
-        self.known: Callable[[tuple[str, str]], R | None] = (
-            self._by_name.known
-            # By project and name, in memory; None: see `find`.
-        )
+        # By project and name, in memory; None: see `find`.
+        self.known: Callable[[tuple[str, str]], R | None] = self._by_name.known
         database.invalidations.on(self._kind, lambda project, name: self._by_name.forget((project, name)))
 
     async def find(self, project: ProjectId, name: N) -> R | None:
@@ -301,9 +299,7 @@ class TopicRecords(_ResourceRecords[Topic, TopicName]):
         return dict(await self._database.rows(_RETENTIONS, lambda row: (topic_id(row.id), row.retention)))
 
     async def delete(self, topic: Topic, last: Sequence[Advance] = (), expected: Precondition = ANY_VERSION) -> bool:
-        """Remove a topic, and add its `last` messages to its project's days unless counted meanwhile; False if it is
-        gone.
-        """
+        """Remove a topic, and add its `last` messages to its project's days unless counted; False if it is gone."""
         removal = delete(topics).where(topics.c.id == topic_id_text(topic.id)).returning(topics.c.id)
 
         def work(connection: Connection) -> bool:
@@ -417,14 +413,13 @@ class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
     async def expiring(self) -> Sequence[Expiring]:
         """Return all subscriptions that go when they are not used for a time."""
         rows = await self._database.read(lambda connection: connection.execute(PARALLEL).all())
-        found = [(row, parallel.read(row.parallel)) for row in rows]
         return [
             Expiring(
-                row.id, Title(row.project, row.name), options.expiration_ttl, row.used_on or row.created_on,
+                row.id, Title(row.project, row.name), row.parallel.expiration_ttl, row.used_on or row.created_on,
                 max(row.created_on, row.used_on or 0, row.last_pull or 0),
             )
-            for row, options in found
-            if options is not None and options.expiration_ttl is not None
+            for row in rows
+            if row.parallel.expiration_ttl is not None
         ]  # fmt: skip
 
     async def note_uses(self, uses: Mapping[SubscriptionId, Milliseconds]) -> None:
@@ -486,7 +481,7 @@ class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
         now = self._clock.wall()
         row = insert(subscriptions).values(
             id=identity, project_id=project, name=name, topic=topic, ack_deadline_seconds=ack_deadline_seconds,
-            push=push.stored(config), created_on=now, parallel=parallel.stored(options), labels=labels,
+            push=config, created_on=now, parallel=options, labels=labels,
         )  # fmt: skip
 
         def work(connection: Connection) -> None:
@@ -517,7 +512,7 @@ class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
             if row is None:
                 raise SubscriptionGone
             expected.check(lambda: self._find(connection, project, name))
-            after = parallel.stored(change(parallel.read(row.parallel)))
+            after = change(row.parallel)
             connection.execute(update(subscriptions).where(self._is(project, name)).values(parallel=after))
 
         await self._database.write(work, self._forget(project, name))
@@ -540,9 +535,9 @@ class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
             if row is None:
                 raise SubscriptionGone
             expected.check(lambda: self._record(row))
-            before = push.read(row.push)
+            before = row.push
             after = change(before)
-            connection.execute(update(subscriptions).where(self._is(project, name)).values(push=push.stored(after)))
+            connection.execute(update(subscriptions).where(self._is(project, name)).values(push=after))
             if after is None or after.type != HTTP_ENDPOINT:
                 push.forget_secrets(connection, row.id)
             if (before and before.verified) or (after and after.verified):
@@ -557,8 +552,7 @@ class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
 
         def work(connection: Connection) -> None:
             for row in connection.execute(query).all():
-                config = push.read(row.push)
-                if config is not None and config.verified:
+                if row.push.verified:
                     _place_worker(connection, row.project_id, row.id, worker, delivered=True)
 
         await self._database.write(work, grows=False)
@@ -576,10 +570,7 @@ class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
         return await self._database.write(work, self._forget(project, name), grows=False)
 
     def _record(self, row: Row[Any], authorized: frozenset[UserId] = NO_USERS) -> Subscription:
-        return Subscription(
-            row.id, row.project_id, row.name, row.topic, row.ack_deadline_seconds, push.read(row.push), row.created_on,
-            authorized, parallel.read(row.parallel), row.labels,
-        )  # fmt: skip
+        return record(Subscription, row, authorized=authorized)
 
 
 def _place_worker(

@@ -128,9 +128,7 @@ class SchemaRecords:
         return await self._database.write(work, Invalidation(SCHEMA, (schema,)), grows=False)
 
     async def delete_revision(self, schema: SchemaId, revision: int) -> Schema:
-        """Remove a revision but the last one, and return the schema at the newest left. Raises `NotFound`,
-        `InvalidInput`.
-        """
+        """Remove a revision, if not the last; return the schema at the newest. Raises `NotFound`, `InvalidInput`."""
         of_schema = schema_revisions.c.schema_id == schema
         removal = delete(schema_revisions).where(of_schema, schema_revisions.c.revision == revision)
         numbers = select(schema_revisions.c.revision).where(of_schema)

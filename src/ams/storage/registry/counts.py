@@ -8,8 +8,8 @@ import sqlalchemy as sa
 
 from ams.core.clock import DAY, Milliseconds, day_number
 from ams.core.names import ProjectId, ProjectName, SubscriptionId, TopicId, TopicName, UserName, topic_id, topic_id_text
-from ams.storage.database.database import Database, first
-from ams.storage.registry.statements import Statement, among
+from ams.storage.database.database import first
+from ams.storage.registry.statements import Records, Statement, among
 from ams.storage.registry.tables import (
     daily_messages,
     memberships,
@@ -71,11 +71,8 @@ class Advance(NamedTuple):
     days: Sequence[DayCount]
 
 
-class TallyRecords:
+class TallyRecords(Records):
     """Counts of topics and subscriptions; they go with these, but for a project's days."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     async def of(self, identities: Iterable[TopicId]) -> Sequence[TopicTally]:
         """Return the topics among these that exist, with their tallies."""
@@ -252,11 +249,8 @@ class Activity(NamedTuple):
     users: int = 0  # members who were created
 
 
-class FigureRecords:
+class FigureRecords(Records):
     """Counts over the tables."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     async def of_project(self, project: ProjectId) -> ProjectFigures:
         """Return what a project has, and which members are on its access lists, oldest member first."""

@@ -14,7 +14,7 @@ import msgspec
 import structlog
 from sqlalchemy import ColumnElement, Connection, Row, delete, insert, select, update
 
-from ams.core.clock import Clock, Milliseconds
+from ams.core.clock import Milliseconds
 from ams.core.errors import AlreadyExists, Damaged
 from ams.core.issuer import Issuer
 from ams.core.names import BindingName, IssuerName, TokenId, TokenName, UserId, UserName, new_uuid
@@ -22,10 +22,10 @@ from ams.core.public_keys import PublicKey
 from ams.core.rights import Rights
 from ams.core.versions import ANY_VERSION, Precondition
 from ams.storage import export_format
-from ams.storage.database.database import Database, first
+from ams.storage.database.database import first
 from ams.storage.database.invalidation import ISSUERS, PRINCIPAL, Cache, Invalidation
 from ams.storage.registry.records import Binding, KeyHolder, NamedToken, Principal, User, UserDetails
-from ams.storage.registry.statements import Statement, existing, record, with_user_and_creator
+from ams.storage.registry.statements import Records, Shared, Statement, existing, record, with_user_and_creator
 from ams.storage.registry.tables import TAKEN, bindings, issuers, named_tokens, users
 from ams.storage.registry.users import (
     Roles,
@@ -40,13 +40,8 @@ from ams.storage.secrets import Secrets, new_token, token_hash
 logger = structlog.get_logger("ams.registry")
 
 
-class NamedTokenRecords:
+class NamedTokenRecords(Records):
     """Named tokens by user and name; `UserRecords.principal` finds whom one stands for."""
-
-    def __init__(self, database: Database, secrets: Secrets, clock: Clock) -> None:
-        self._database = database
-        self._secrets = secrets
-        self._clock = clock
 
     async def create(
         self,
@@ -142,15 +137,15 @@ _BOUND = TAKEN["bindings_issuer_unique"]
 _Identity = tuple[str, str]
 
 
-class BindingRecords:
+class BindingRecords(Records):
     """Bindings by user and name, and by identity."""
 
-    def __init__(self, database: Database, clock: Clock, cache_size: int, made_users: UserRecords) -> None:
-        self._database = database
-        self._clock = clock
+    def __init__(self, shared: Shared, made_users: UserRecords) -> None:
+        super().__init__(shared)
         self._users = made_users
-        self._principals: Cache[_Identity, tuple[Principal, bool]] = database.invalidations.new_cache(cache_size)
-        database.invalidations.on(PRINCIPAL, self._forget)
+        invalidations = shared.database.invalidations
+        self._principals: Cache[_Identity, tuple[Principal, bool]] = invalidations.new_cache(shared.cache_size)
+        invalidations.on(PRINCIPAL, self._forget)
 
     def known_principal(self, issuer: str, subject: str) -> Principal | None:
         """Return the user bound to an identity if that is in memory; None says nothing: `principal` does."""
@@ -213,7 +208,7 @@ class BindingRecords:
 
         def work(connection: Connection) -> bool:
             changed = roles_to_change(connection, user, roles)
-            put_memberships(connection, user, changed, self._users.quotas)
+            put_memberships(connection, user, changed, self._quotas)
             if changed:
                 connection.execute(update(users).where(users.c.id == user).values(modified_on=now))
             return bool(changed)
@@ -259,15 +254,13 @@ _CHANGED = Invalidation(ISSUERS, ())
 _COLUMNS = ("name", "url", "client_secret")  # of an issuer; its other fields are one text
 
 
-class IssuerRecords:
+class IssuerRecords(Records):
     """Issuers: few, and looked up for every token that is not known yet, so all of them are in memory."""
 
-    def __init__(self, database: Database, secrets: Secrets, clock: Clock) -> None:
-        self._database = database
-        self._secrets = secrets
-        self._clock = clock
-        self._all: Cache[str, Sequence[Issuer]] = database.invalidations.new_cache(1)
-        database.invalidations.on(ISSUERS, lambda: self._all.forget(_ALL))
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
+        self._all: Cache[str, Sequence[Issuer]] = shared.database.invalidations.new_cache(1)
+        shared.database.invalidations.on(ISSUERS, lambda: self._all.forget(_ALL))
 
     async def all(self) -> Sequence[Issuer]:
         """Return all issuers, oldest first; cached. One whose stored secret is damaged comes without it."""

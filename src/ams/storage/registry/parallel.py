@@ -23,13 +23,12 @@ from sqlalchemy import (
     update,
 )
 
-from ams.core.clock import Clock, Milliseconds
+from ams.core.clock import Milliseconds
 from ams.core.errors import Conflict, Damaged
 from ams.core.names import Offset, ProjectId, SnapshotName, SubscriptionId, TopicId, topic_id, topic_id_text
 from ams.core.offsets import packed, unpacked
-from ams.storage.database.database import Database
 from ams.storage.registry.records import Page, PageRequest, Snapshot
-from ams.storage.registry.statements import Statement, among, page_of, record
+from ams.storage.registry.statements import Records, Statement, among, page_of, record
 from ams.storage.registry.tables import parallel_nodes, parallel_owners, snapshots, subscriptions, topics
 
 MOST_SNAPSHOTS = 5000  # of one project
@@ -41,12 +40,8 @@ IS_ATTACHED: ColumnElement[bool] = or_(
 """Whether a subscription is not detached, in a query. Only a field is written so: in texts, quotes are escaped."""
 
 
-class SnapshotRecords:
+class SnapshotRecords(Records):
     """Snapshots by project and name; one that has expired is not there, whether it was deleted already or not."""
-
-    def __init__(self, database: Database, clock: Clock) -> None:
-        self._database = database
-        self._clock = clock
 
     async def create(self, made: Snapshot) -> bool:
         """Make a snapshot, and remove all that have expired; False, and nothing made, when its topic is gone.
@@ -161,12 +156,8 @@ class Turn(NamedTuple):
     owners: Mapping[SubscriptionId, Node]  # of the subscriptions it asked for, without those that are gone
 
 
-class OwnerRecords:
+class OwnerRecords(Records):
     """Nodes, and the subscriptions that they own."""
-
-    def __init__(self, database: Database, clock: Clock) -> None:
-        self._database = database
-        self._clock = clock
 
     async def turn(
         self,

@@ -6,14 +6,14 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, Connection, Row, Table, delete, exists, func, insert, select, update
 
 from ams.core import quotas
-from ams.core.clock import Clock, Milliseconds
+from ams.core.clock import Milliseconds
 from ams.core.names import ProjectId, ProjectName, SubscriptionId, TopicId, UserId, new_uuid, topic_id
 from ams.core.quotas import COUNTED, MEMBERS, NO_LIMITS, SCHEMA_BYTES, SCHEMAS, SUBSCRIPTIONS, TOPICS, Quotas
 from ams.core.versions import ANY_VERSION, Precondition
 from ams.storage.database.database import Database, first
 from ams.storage.database.invalidation import PROJECT, Cache, Invalidation
 from ams.storage.registry.records import Project
-from ams.storage.registry.statements import existing, record, with_creator
+from ams.storage.registry.statements import Records, Shared, existing, record, with_creator
 from ams.storage.registry.tables import memberships, projects, schema_revisions, schemas, subscriptions, topics, users
 
 
@@ -24,15 +24,14 @@ class Owned(NamedTuple):
     subscriptions: Sequence[SubscriptionId]
 
 
-class ProjectRecords:
+class ProjectRecords(Records):
     """Projects by name and identity."""
 
-    def __init__(self, database: Database, clock: Clock, cache_size: int) -> None:
-        self._database = database
-        self._clock = clock
-        self._by_name: Cache[str, Project] = database.invalidations.new_cache(cache_size)
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
+        self._by_name: Cache[str, Project] = shared.database.invalidations.new_cache(shared.cache_size)
         self.known = self._by_name.known  # by name, in memory; None says nothing: `find` does
-        database.invalidations.on(PROJECT, self._forget)
+        shared.database.invalidations.on(PROJECT, self._forget)
 
     async def find(self, name: str) -> Project | None:
         """Return a project, None when there is none; cached."""

@@ -9,15 +9,14 @@ import msgspec
 import structlog
 from sqlalchemy import ColumnElement, Connection, delete, insert, select, text, update
 
-from ams.core.clock import Clock, Milliseconds
+from ams.core.clock import Milliseconds
 from ams.core.errors import Damaged, RegistryUnavailable, SubscriptionGone
 from ams.core.names import ProjectName, SubscriptionId, SubscriptionName, TopicName
 from ams.core.push_config import PushConfig
 from ams.push.leases import LEASE_SECONDS, Heartbeat, Holdings, Subscriptions, share
 from ams.storage.database.database import Database
-from ams.storage.registry.statements import Statement, among
+from ams.storage.registry.statements import Records, Shared, Statement, among
 from ams.storage.registry.tables import projects, push_holders, push_leases, push_secrets, subscriptions, topics
-from ams.storage.secrets import Secrets
 from ams.wire.push import WorkerState
 
 _state = msgspec.json.Decoder(WorkerState)
@@ -100,16 +99,11 @@ _STAMP = {
 Check = Callable[[PushConfig | None], None]  # raises when a subscription may have no secret
 
 
-class PushSecretRecords:
+class PushSecretRecords(Records):
     """Secrets that sign the deliveries of a subscription, sealed as tokens are, and bound to the subscription.
 
     A subscription has none, one, or, for a while after a rotation, two that are valid.
     """
-
-    def __init__(self, database: Database, secrets: Secrets, clock: Clock) -> None:
-        self._database = database
-        self._secrets = secrets
-        self._clock = clock
 
     async def rotate(
         self, subscription: SubscriptionId, secret: str, keep: Milliseconds, check: Check
@@ -181,15 +175,14 @@ _TURN = 0x616D735F62656174  # "ams_beat" in ASCII
 _States = Mapping[SubscriptionId, WorkerState]
 
 
-class StoredLeases:
+class StoredLeases(Records):
     """Leases of push delivery in the database, which nodes share (`ams.push.leases`).
 
     A heartbeat is one transaction, one after the other: no two give the same to two holders. Times are the database's.
     """
 
-    def __init__(self, database: Database, clock: Clock) -> None:
-        self._database = database
-        self._clock = clock
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
         self._waiting: dict[str, _States] = {}  # states to write with the next heartbeats, by holder
         self._newest: dict[str, object] = {}  # heartbeats by holder: one that was given up and still waits is too late
 
@@ -256,11 +249,8 @@ class StoredLeases:
         return Holdings(held.pop(holder, frozenset()), held, leaving)
 
 
-class OtherHolders:
+class OtherHolders(Records):
     """Keeps the promise of `ams.push.leases.Others`, by a row of a holder whose lease is over."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     async def are_there(self) -> bool:
         """Whether there are any, by the last note. Raises `RegistryUnavailable`."""

@@ -5,7 +5,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, Table, delete, func, insert, select, true, update
 
-from ams.core.clock import Clock, Milliseconds
+from ams.core.clock import Milliseconds
 from ams.core.errors import NoMembers, NotFound, SubscriptionGone, TopicGone
 from ams.core.names import (
     ProjectId,
@@ -24,13 +24,12 @@ from ams.core.parallel_options import OptionsChange, ParallelOptions
 from ams.core.push_config import HTTP_ENDPOINT, PushConfig
 from ams.core.quotas import SUBSCRIPTIONS, TOPICS
 from ams.core.versions import ANY_VERSION, Precondition
-from ams.storage.database.database import Database, first
+from ams.storage.database.database import first
 from ams.storage.database.invalidation import SCHEMA, SUBSCRIPTION, TOPIC, Cache, Invalidation
 from ams.storage.registry import parallel, push
 from ams.storage.registry.counts import Advance, add_to_project
-from ams.storage.registry.projects import QuotaRecords
 from ams.storage.registry.records import NO_LABELS, NO_USERS, AttachedSchema, Page, PageRequest, Subscription, Topic
-from ams.storage.registry.statements import page_of, record
+from ams.storage.registry.statements import Records, Shared, page_of, record
 from ams.storage.registry.tables import (
     memberships,
     projects,
@@ -51,7 +50,7 @@ N = TypeVar("N", bound=str)
 PushChange = Callable[[PushConfig | None], PushConfig | None]  # of the present one; if it raises, nothing changes
 
 
-class _ResourceRecords(Generic[R, N]):
+class _ResourceRecords(Records, Generic[R, N]):
     """Common parts of topics and subscriptions: names in a project, a cache, pages, and access lists."""
 
     _kind: str  # its name in caches (`ams.storage.database.invalidation`)
@@ -60,14 +59,13 @@ class _ResourceRecords(Generic[R, N]):
     _access: Table
     _query: Select[Any]
 
-    def __init__(self, database: Database, clock: Clock, cache_size: int, quotas: QuotaRecords) -> None:
-        self._database = database
-        self._clock = clock
-        self._quotas = quotas
-        self._by_name: Cache[tuple[str, str], R] = database.invalidations.new_cache(cache_size)
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
+        invalidations = shared.database.invalidations
+        self._by_name: Cache[tuple[str, str], R] = invalidations.new_cache(shared.cache_size)
         # By project and name, in memory; None: see `find`.
         self.known: Callable[[tuple[str, str]], R | None] = self._by_name.known
-        database.invalidations.on(self._kind, lambda project, name: self._by_name.forget((project, name)))
+        invalidations.on(self._kind, lambda project, name: self._by_name.forget((project, name)))
 
     async def find(self, project: ProjectId, name: N) -> R | None:
         """Return a topic or subscription with its access list, None when there is none; cached."""
@@ -199,13 +197,13 @@ class TopicRecords(_ResourceRecords[Topic, TopicName]):
         .outerjoin(schemas, schemas.c.id == topic_schemas.c.schema_id)
     )  # fmt: skip
 
-    def __init__(self, database: Database, clock: Clock, cache_size: int, quotas: QuotaRecords) -> None:
-        super().__init__(database, clock, cache_size, quotas)
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
 
         def forget_schema(schema: str) -> None:
             self._by_name.forget_where(lambda _, topic: topic.schema is not None and topic.schema.id == schema)
 
-        database.invalidations.on(SCHEMA, forget_schema)
+        shared.database.invalidations.on(SCHEMA, forget_schema)
 
     async def exists(self, topic: TopicId) -> bool:
         """Whether a topic is there now; never answered from what was read before."""
@@ -381,9 +379,9 @@ class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
     _kind, _gone, _table, _access = SUBSCRIPTION, SubscriptionGone, subscriptions, subscription_access
     _query = select(subscriptions)
 
-    def __init__(self, database: Database, clock: Clock, cache_size: int, quotas: QuotaRecords) -> None:
-        super().__init__(database, clock, cache_size, quotas)
-        self._pushed = push.PushedRecords(database)
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
+        self._pushed = push.PushedRecords(shared.database)
 
     async def of_topic(self, project: ProjectId, topic: TopicName) -> Sequence[SubscriptionName]:
         """Return the names of all subscriptions to a topic's name, oldest first."""

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import sqlalchemy as sa
 
@@ -16,9 +16,12 @@ from ams.core.names import UserId
 from ams.storage.database.database import Database
 from ams.storage.registry.records import Page, PageRequest
 from ams.storage.registry.tables import users
+from ams.storage.secrets import Secrets
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
+    from ams.storage.registry.projects import QuotaRecords
 
 T = TypeVar("T")
 K = TypeVar("K", bound="DataclassInstance")
@@ -73,6 +76,23 @@ def among(connection: sa.Connection, values: Iterable[str]) -> sa.Select[Any]:
     """Return the query for these texts, for a condition `column.in_(...)` that holds however many there are."""
     rows = _VALUES[connection.dialect.name].bindparams(given_values=json.dumps(list(values)))
     return sa.select(sa.column("value", sa.String)).select_from(rows)
+
+
+class Shared(NamedTuple):
+    """Common to all parts of the registry."""
+
+    database: Database
+    secrets: Secrets
+    clock: Clock
+    quotas: "QuotaRecords"
+    cache_size: int
+
+
+class Records:
+    """A part of the registry."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._database, self._secrets, self._clock, self._quotas, _ = shared
 
 
 def record(kind: type[K], row: sa.Row[Any], **more: Any) -> K:

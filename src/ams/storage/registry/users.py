@@ -9,13 +9,12 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 import structlog
 
-from ams.core.clock import Clock
 from ams.core.errors import AlreadyExists, Damaged
 from ams.core.names import ProjectId, RegistrationId, UserId, UserName, new_uuid
 from ams.core.public_keys import PublicKey
 from ams.core.quotas import MEMBERS
 from ams.core.versions import ANY_VERSION, Precondition
-from ams.storage.database.database import Database, first
+from ams.storage.database.database import first
 from ams.storage.database.invalidation import PRINCIPAL, Cache, Invalidation
 from ams.storage.database.schema import Work
 from ams.storage.registry.projects import QuotaRecords
@@ -31,7 +30,7 @@ from ams.storage.registry.records import (
     User,
     UserDetails,
 )
-from ams.storage.registry.statements import existing, read_page, record, with_creator
+from ams.storage.registry.statements import Records, Shared, existing, read_page, record, with_creator
 from ams.storage.registry.tables import (
     bindings,
     memberships,
@@ -55,21 +54,16 @@ Roles = Mapping[ProjectId, Sequence[str]]  # roles in each project; each is a me
 _TEXTS = ("name", "email", "first_name", "last_name", "organization", "description")
 
 
-class UserRecords:
+class UserRecords(Records):
     """Users by name, identity and token."""
 
-    def __init__(
-        self, database: Database, secrets: Secrets, clock: Clock, cache_size: int, quotas: QuotaRecords
-    ) -> None:
-        self._database = database
-        self.quotas = quotas
-        self._secrets = secrets
-        self._clock = clock
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
         # Keyed by the token's text: a dictionary compares hashes that differ in every process, so the time of
         # a miss reveals nothing about the tokens that are there.
-        self._principals: Cache[str, Principal] = database.invalidations.new_cache(cache_size)
+        self._principals: Cache[str, Principal] = shared.database.invalidations.new_cache(shared.cache_size)
         self.known_principal = self._principals.known  # by token, in memory; None says nothing: `principal` does
-        database.invalidations.on(PRINCIPAL, self._forget)
+        shared.database.invalidations.on(PRINCIPAL, self._forget)
 
     async def principal(self, token: str) -> Principal | None:
         """Return the user of its own or a named token (also an expired one: see `login`), None for none; cached."""
@@ -150,7 +144,7 @@ class UserRecords:
 
         def work(connection: sa.Connection) -> User:
             connection.execute(row)
-            add_memberships(connection, identity, roles, self.quotas)
+            add_memberships(connection, identity, roles, self._quotas)
             user = user_where(connection, self._secrets, users.c.id == identity)
             assert user is not None
             return user
@@ -173,7 +167,7 @@ class UserRecords:
             self._touch(connection, user, values)
             if roles is not None:
                 connection.execute(sa.delete(memberships).where(memberships.c.user_id == user))
-                add_memberships(connection, user, roles, self.quotas)
+                add_memberships(connection, user, roles, self._quotas)
             return user_where(connection, self._secrets, users.c.id == user)
 
         return await self._write(user, work)
@@ -204,7 +198,7 @@ class UserRecords:
 
     async def add_member(self, user: UserId, project: ProjectId, roles: Sequence[str]) -> None:
         """Make a user a member. Raises `AlreadyExists`, `QuotaExceeded`, `NotFound` without user or project."""
-        await self._write(user, lambda connection: add_memberships(connection, user, {project: roles}, self.quotas))
+        await self._write(user, lambda connection: add_memberships(connection, user, {project: roles}, self._quotas))
 
     async def set_roles(
         self, user: UserId, project: ProjectId, roles: Sequence[str], expected: Precondition = ANY_VERSION
@@ -411,12 +405,11 @@ def put_memberships(connection: sa.Connection, user: UserId, roles: Roles, quota
 FILTERS = ("status", "activation_token", "name", "email", "organization")
 
 
-class RegistrationRecords:
+class RegistrationRecords(Records):
     """Registrations by identity."""
 
-    def __init__(self, database: Database, clock: Clock, users: UserRecords) -> None:
-        self._database = database
-        self._clock = clock
+    def __init__(self, shared: Shared, users: UserRecords) -> None:
+        super().__init__(shared)
         self._users = users
 
     async def find(self, registration: RegistrationId) -> Registration | None:

@@ -1,6 +1,6 @@
 """The lines of an export: everything an installation holds, one JSON object a line (docs/reference/export-format.md).
 
-`kind` says what a line is. What may be left out has a default here; names refer to what stands on lines before.
+`kind` says what a line is. Fields that may be left out have a default here; names refer to what stands on lines before.
 Times are milliseconds since the epoch. An unknown field is an error, so that a misspelt one is not passed over.
 """
 
@@ -94,7 +94,7 @@ class User(Person, tag="user"):
 
 
 class Day(NamedTuple):
-    """What was published on one day."""
+    """Messages published on one day."""
 
     day: str  # `YYYY-MM-DD`, UTC
     messages: Count
@@ -102,7 +102,7 @@ class Day(NamedTuple):
 
 
 class Tally(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What was counted of a topic (published) or a subscription (handed out), and when it last was."""
+    """Counts of a topic (published) or a subscription (handed out), and their last times."""
 
     messages: Count = 0
     bytes: Count = 0
@@ -178,7 +178,7 @@ class Topic(Line, tag="topic"):
 
 
 class PushSecret(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What deliveries are signed with."""
+    """A secret that signs deliveries."""
 
     secret: str
     until: Time | None = None  # when it ends; None: when another takes its place
@@ -260,7 +260,7 @@ class Binding(Line, tag="binding"):
 
 
 class RoleRule(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Who has an entitlement has roles in a project."""
+    """Roles in a project for an entitlement."""
 
     entitlement: str
     project: str  # a name: the project may be gone

@@ -123,7 +123,7 @@ class Disk:
         return sorted(os.listdir(path))
 
     def exists(self, path: str) -> bool:
-        """Whether a file of this name is there."""
+        """Return whether a file of this name is there."""
         return os.path.exists(path)
 
     def free_bytes(self, path: str) -> int:
@@ -142,7 +142,7 @@ class Disk:
 
 
 def is_shortage(error: OSError) -> bool:
-    """Whether a call failed for want of memory or file descriptors: it says nothing about the file."""
+    """Return whether a call failed for want of memory or file descriptors: it says nothing about the file."""
     return error.errno in _SHORTAGES
 
 

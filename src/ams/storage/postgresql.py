@@ -141,7 +141,7 @@ def abort(connection: "Connection") -> None:
 
 
 def is_passing(error: BaseException | None) -> bool:
-    """Whether the same may well work in a moment, here or elsewhere; the statement may have been done all the same."""
+    """Tell if the same may well work in a moment, here or elsewhere; the statement may have been done all the same."""
     from psycopg import InterfaceError, OperationalError
 
     state = getattr(error, "sqlstate", None)
@@ -151,7 +151,7 @@ def is_passing(error: BaseException | None) -> bool:
 
 
 def keeps_connection(error: BaseException) -> bool:
-    """Whether a connection is as good as before after an error that passes, and nothing was done."""
+    """Return whether a connection is as good as before after an error that passes, and nothing was done."""
     return getattr(error, "sqlstate", None) in _KEEPS_CONNECTION
 
 

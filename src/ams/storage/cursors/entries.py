@@ -1,4 +1,4 @@
-"""What is done of a parallel subscription, as the entries that a store keeps of it.
+"""Acknowledgements of a parallel subscription, as the entries that a store keeps.
 
 An entry is a byte that says its kind and format, a checksum (CRC-32 of the rest, the lowest byte first), and a
 MessagePack array. A *delta* holds what a change added; an

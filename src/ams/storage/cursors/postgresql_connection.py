@@ -6,8 +6,8 @@ one turn that move cursors go as one statement, whichever cursors they move.
 A call that moves is a function of a cursor (`ams.storage.cursors.base`), or of what is done of a parallel subscription
 (`ams.storage.cursors.postgresql_rows`), which has a mover of its own. It is computed on the row last seen here,
 several calls for one cursor one after the other, and what comes of it is true if the row is still the same when it is
-written. A call that finds it changed reads it again and computes again. What would be answered without a write, an
-error too, is answered only from a row that was read after the call came.
+written. A call that finds it changed reads it again and computes again. An answer without a write, an
+error too, is given only from a row that was read after the call came.
 """
 
 import asyncio
@@ -193,7 +193,7 @@ class AppliedCalls(NamedTuple, Generic[V]):
 
     @property
     def moves(self) -> bool:
-        """Whether there is something to write."""
+        """Return whether there is something to write."""
         return self.after is not self.before
 
     def finish(self) -> None:

@@ -156,7 +156,7 @@ class Row(NamedTuple, Generic[V]):
     version: int
 
     def stems_from(self, series: int) -> bool:
-        """Whether the seek or creation that began a series of versions put the cursor where it is."""
+        """Return whether the seek or creation that began a series of versions put the cursor where it is."""
         return 0 <= self.version - series < SERIES
 
 
@@ -271,7 +271,7 @@ SELECT subscription, {NOW} FROM moved
 
 
 class Standing(NamedTuple):
-    """What there is of a subscription, ordered or parallel."""
+    """A cursor, and acknowledgements above it; of an ordered subscription none."""
 
     topic: TopicId
     lost: int

@@ -3,7 +3,7 @@
 Offsets are written by one thread, as groups: all cursors that moved while the last group was being synced go into the
 next one, with one statement (the database library gives up the interpreter at every statement, so few are cheap and
 many are not). An acknowledgement is answered when its group is on disk. Hand-outs live in memory only; after a restart
-`Grace` stands in for them. What is done of parallel subscriptions (`ams.storage.cursors.acks`) goes into the same
+`Grace` stands in for them. Acknowledgements of parallel subscriptions (`ams.storage.cursors.acks`) go into the same
 groups.
 """
 

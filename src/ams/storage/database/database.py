@@ -131,7 +131,7 @@ def first(connection: Connection, query: Executable, make: Callable[[Row[Any]], 
 
 
 def is_postgresql(url: str) -> bool:
-    """Whether a URL is PostgreSQL's."""
+    """Return whether a URL is PostgreSQL's."""
     return url.startswith(("postgresql://", "postgres://"))
 
 

@@ -28,12 +28,12 @@ class Trust:
         self.until = until
 
     def holds(self) -> bool:
-        """Whether entries may be used now."""
+        """Return whether entries may be used now."""
         return self.until == FOREVER or time.monotonic() < self.until
 
 
 class Cache(LruCache[K, V]):
-    """A bounded cache of what a database said. What is not there is not remembered."""
+    """A bounded cache of answers of a database. Absent things are not remembered."""
 
     __slots__ = ("_forgotten", "_trust")
 
@@ -86,7 +86,7 @@ _decoder = msgspec.json.Decoder(list[str])
 
 
 class Invalidation(NamedTuple):
-    """What is to be forgotten."""
+    """A cache entry to forget, or several."""
 
     kind: str
     keys: tuple[str, ...]
@@ -150,5 +150,5 @@ class Invalidations:
 
     @property
     def trusted(self) -> bool:
-        """Whether the caches are used now."""
+        """Return whether the caches are used now."""
         return self._trust.holds()

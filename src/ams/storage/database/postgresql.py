@@ -62,7 +62,7 @@ _NOTIFY = text("SELECT pg_notify(:channel, :payload)")
 
 
 class Write(Generic[T]):
-    """What is to be written once, over all attempts at it."""
+    """A write that is done once, over all attempts at it."""
 
     def __init__(self, work: Work[T], forgets: Sequence[Invalidation], *, large: bool = False) -> None:
         self.work = work

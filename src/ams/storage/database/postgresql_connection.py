@@ -210,7 +210,7 @@ class Listener:
                 with limited(connection, LISTENING_SILENCE_SECONDS):
                     await connection.execute("SELECT 1")
                 self._invalidations.trust(sent + TRUST_SECONDS)
-                # What came in with the answer is applied now, before anything else runs.
+                # Notifications that came in with the answer are applied now, before anything else runs.
                 async for said in connection.notifies(timeout=PROBE_SECONDS):
                     forget = Invalidation.read(said.payload)
                     if forget is None:

@@ -74,7 +74,7 @@ def keep_files(connection: sqlite3.Connection, path: str) -> None:
 
 
 class Commits:
-    """Whether a restart would find the state that this process sees. For one writer at a time."""
+    """Return whether a restart would find the state that this process sees. For one writer at a time."""
 
     def __init__(self) -> None:
         self._in_doubt = False
@@ -84,7 +84,7 @@ class Commits:
         self._in_doubt = False
 
     def is_undone(self, error: BaseException | None, overwrite: Callable[[], None]) -> bool:
-        """Whether a failed commit is surely not there after a restart; `overwrite` commits `OVERWRITE` where needed."""
+        """Tell if a failed commit is surely not there after a restart; `overwrite` commits `OVERWRITE`."""
         code = getattr(error, "sqlite_errorcode", None)
         has_written = code is not None and code & 0xFF not in _NOTHING_WRITTEN  # the low byte is the kind of error
         if not self._in_doubt and not has_written:

@@ -36,7 +36,7 @@ class Rate(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """What was counted so far."""
+    """Counts so far."""
 
     messages: int = 0
     bytes: int = 0
@@ -55,7 +55,7 @@ class TopicTally(NamedTuple):
 
 
 class DayCount(NamedTuple):
-    """What was published on one day."""
+    """Messages published on one day."""
 
     day: str  # `YYYY-MM-DD`, UTC
     messages: int

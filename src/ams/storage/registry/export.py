@@ -19,15 +19,7 @@ from ams.core.push_config import AUTOGEN, HTTP_ENDPOINT, PushConfig
 from ams.storage import export_format as kinds
 from ams.storage.export_format import Line
 from ams.storage.registry import parallel, tables
-from ams.storage.registry.logins import (
-    columns,
-    fields_of,
-    hash_of,
-    issuer_on,
-    key_columns,
-    sealed,
-    secret_of,
-)
+from ams.storage.registry.logins import columns, fields_of, hash_of, issuer_on, key_columns, sealed, secret_of
 from ams.storage.registry.records import SchemaContent
 from ams.storage.registry.statements import with_creator, with_user_and_creator
 from ams.storage.secrets import Secrets, new_token

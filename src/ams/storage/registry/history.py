@@ -1,4 +1,4 @@
-"""What was measured of topics, subscriptions and projects in the last day: a row for each of them and each hour.
+"""Measurements of topics, subscriptions and projects in the last day: a row for each of them and each hour.
 
 For eyes, not for accounts: a row may be lost with the minutes that were not written yet, and a file that cannot be read
 is made anew. It is in no backup.
@@ -42,7 +42,7 @@ class HistoryStore(Protocol):
     write_minutes: int  # how often to write rows: readers on other nodes see only written ones
 
     async def turn(self) -> bool:
-        """Whether this process is the one that measures now; of several nodes one is."""
+        """Return whether this process is the one that measures now; of several nodes one is."""
 
     async def read(self, of: Collection[str], first: int) -> Sequence[Row]:
         """Return the rows of some things that began at the minute `first` or later."""
@@ -122,7 +122,7 @@ class SharedHistory:
         self._node = node
 
     async def turn(self) -> bool:
-        """Whether this node measures: it did last, or the last one has not for a while. By the clocks of nodes."""
+        """Return whether this node measures: it did last, or the last one has not for a while."""
         now = self._clock.wall()
 
         def work(connection: Connection) -> bool:

@@ -23,7 +23,7 @@ RECENT = Milliseconds(600_000)  # younger claims stay until their topic goes, an
 
 
 class IdempotencyRecords(Records):
-    """Implements `IdempotencyStore` of the log on Kafka. What is kept of a topic goes with the registry's topic."""
+    """Implements `IdempotencyStore` of the log on Kafka. Rows of a topic go with it."""
 
     async def claim(self, topic: TopicId, key: bytes, content: bytes, end: Offset, mark: str) -> Claim | None:
         said = {"topic": topic_id_text(topic), "key": key, "content": content, "log_end": end, "mine": mark}

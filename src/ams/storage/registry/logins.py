@@ -27,14 +27,7 @@ from ams.storage.database.invalidation import ISSUERS, PRINCIPAL, Cache, Invalid
 from ams.storage.registry.records import Binding, KeyHolder, NamedToken, Principal, User, UserDetails
 from ams.storage.registry.statements import Records, Shared, Statement, existing, record, with_user_and_creator
 from ams.storage.registry.tables import TAKEN, bindings, issuers, named_tokens, users
-from ams.storage.registry.users import (
-    Roles,
-    UserRecords,
-    bound_principal,
-    key_holder,
-    put_memberships,
-    roles_to_change,
-)
+from ams.storage.registry.users import Roles, UserRecords, bound_principal, key_holder, put_memberships, roles_to_change
 from ams.storage.secrets import Secrets, new_token, token_hash
 
 logger = structlog.get_logger("ams.registry")

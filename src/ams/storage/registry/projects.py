@@ -18,7 +18,7 @@ from ams.storage.registry.tables import memberships, projects, schema_revisions,
 
 
 class Owned(NamedTuple):
-    """What a deleted project leaves outside the registry: logs and cursors."""
+    """Logs and cursors that a deleted project leaves outside the registry."""
 
     topics: Sequence[TopicId]
     subscriptions: Sequence[SubscriptionId]

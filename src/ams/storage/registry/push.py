@@ -212,7 +212,7 @@ class StoredLeases(Records):
         return None if found is None else _state.decode(found)
 
     async def is_held(self) -> bool:
-        """Whether any holder is alive. Raises `RegistryUnavailable`."""
+        """Return whether any holder is alive. Raises `RegistryUnavailable`."""
         return bool(await self._database.read(lambda connection: _IS_HELD.run(connection, clock=self._clock).scalar()))
 
     # In the threads.
@@ -253,7 +253,7 @@ class OtherHolders(Records):
     """Keeps the promise of `ams.push.leases.Others`, by a row of a holder whose lease is over."""
 
     async def are_there(self) -> bool:
-        """Whether there are any, by the last note. Raises `RegistryUnavailable`."""
+        """Return whether there are any, by the last note. Raises `RegistryUnavailable`."""
         found = select(push_holders.c.holder).where(push_holders.c.holder == _OTHERS)
         return await self._database.value(found) is not None
 

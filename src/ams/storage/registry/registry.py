@@ -37,7 +37,7 @@ _OTHER_KEY = "the token key is not the one this registry's tokens were encrypted
 
 
 class Registry:
-    """What exists. Its calls raise `RegistryUnavailable` when the database cannot answer."""
+    """All records. Calls raise `RegistryUnavailable` when the database cannot answer."""
 
     def __init__(
         self, database: Database, secrets: Secrets, clock: Clock, cache_size: int, quotas: Quotas | None = None
@@ -105,7 +105,7 @@ class Registry:
         return self._database.away
 
     async def is_empty(self) -> bool:
-        """Whether the registry has no user and no topic: it is new, or it was lost."""
+        """Return whether the registry has no user and no topic: it is new, or it was lost."""
         return not await self.users.exist() and not await self.topics.ids()
 
     async def change_key(self, key: bytes) -> int:

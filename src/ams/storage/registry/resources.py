@@ -206,7 +206,7 @@ class TopicRecords(_ResourceRecords[Topic, TopicName]):
         shared.database.invalidations.on(SCHEMA, forget_schema)
 
     async def exists(self, topic: TopicId) -> bool:
-        """Whether a topic is there now; never answered from what was read before."""
+        """Return whether a topic is there now; never answered from what was read before."""
         query = select(topics.c.number).where(topics.c.id == topic_id_text(topic))
         return await self._database.value(query) is not None
 

@@ -96,12 +96,12 @@ class UserRecords(Records):
         return await self._database.read(work)
 
     async def hold(self, service_role: str) -> bool:
-        """Whether any user has a service role."""
+        """Return whether any user has a service role."""
         has_role = sa.type_coerce(users.c.service_roles, sa.Text).contains(json.dumps(service_role), autoescape=True)
         return await self._database.value(sa.select(users.c.number).where(has_role).limit(1)) is not None
 
     async def exist(self) -> bool:
-        """Whether there is any user."""
+        """Return whether there is any user."""
         return await self._database.value(sa.select(users.c.number).limit(1)) is not None
 
     async def create(

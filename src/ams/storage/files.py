@@ -39,8 +39,7 @@ class Disk:
     def write_through(self, handle: FileHandle, parts: Sequence[bytes], position: int) -> None:
         """Write all parts, one after the other, at `position`; durable when it returns (as by `sync`).
 
-        By one system call (RWF_DSYNC) where the file system can: after each call a thread has to ask for the
-        interpreter, and under load that takes long.
+        By one system call (RWF_DSYNC) if possible: after each a thread has to ask for the interpreter.
         """
         if len(parts) > _IOV_MAX:  # all must be in the one call that makes them durable
             some = -(-len(parts) // _IOV_MAX)
@@ -179,9 +178,8 @@ def make_private(path: str) -> None:
 class FreeSpace:
     """Watches the file system of one folder. Callable from every thread.
 
-    Growth is refused while less than `min_free_bytes` is free: messages by the log, new things by the registry. The
-    rest is for acknowledgements, deletions and audit events. The log keeps a reserve for these besides, in a file of
-    its own.
+    Growth is refused while less than `min_free_bytes` is free. The rest is for acknowledgements, deletions and audit
+    events, for which the log keeps a reserve besides, in a file of its own.
     """
 
     def __init__(self, files: Disk, folder: str, min_free_bytes: int) -> None:

@@ -79,8 +79,7 @@ def conninfo(url: str, password: str = "") -> str:
 async def connect(to: str) -> "Connection":
     """Connect once, in autocommit; each statement is cut off after `STATEMENT_SECONDS`. Raises `psycopg.Error`.
 
-    Commits are answered when they are on disk, and on that of a synchronous standby, also where the server is set not
-    to.
+    Commits are answered when they are on disk, also that of a synchronous standby, whatever the server is set to.
     """
     from psycopg import AsyncConnection
 
@@ -97,8 +96,7 @@ async def connect(to: str) -> "Connection":
 async def require_sessions(to: str) -> None:
     """Raise `Unusable` for a pooler that gives each transaction another session; or `psycopg.Error`.
 
-    Sessions keep their settings, their channels, and a lock by which others know that somebody serves. Without them a
-    commit could be answered before it is on disk.
+    Settings, channels and a lock belong to sessions; without them a commit could be answered before it is on disk.
     """
     from psycopg import AsyncConnection
 

@@ -62,9 +62,9 @@ class Acks(Protocol):
     """Acknowledgements of parallel subscriptions; the module's docstring is its promise."""
 
     async def take_over(self, subscription: SubscriptionId, topic: TopicId) -> Progress:
-        """Begin a run, durably, and return what is stored; another topic identity than before restarts it at 0.
+        """Begin a run, durably, and return what is stored; another topic than before restarts it at 0.
 
-        Where several nodes use the store, raises `TopicGone` instead of restarting on a topic that is deleted by now.
+        Raises `TopicGone` for one that is deleted by now, where several nodes use the store.
         """
 
     async def progress(self, subscription: SubscriptionId) -> Progress:
@@ -74,10 +74,9 @@ class Acks(Protocol):
         """Store a change; durable when it returns. False, and nothing stored, when epoch or run has moved on."""
 
     async def restore(self, subscription: SubscriptionId, topic: TopicId, floor: Offset, done: BitMap64) -> int | None:
-        """Stand at a snapshot: this floor, and this done above it, in a new epoch, which is returned; durable then.
+        """Stand at a snapshot, durably: this floor, and this done above it, in a new epoch, which is returned.
 
-        Failures and horizon are forgotten; the run goes on. None, and nothing moved, when the cursor is on another
-        topic.
+        Failures and horizon are forgotten; the run goes on. None, and no move, for a cursor on another topic.
         """
 
 

@@ -65,10 +65,10 @@ class Cursors(Protocol):
     async def create(
         self, subscription: SubscriptionId, topic: TopicId, offset: Offset, lost: int = 0, handed: Offset = NOTHING
     ) -> None:
-        """Make a cursor at `offset`, replacing one that is there; `lost` is what one that was elsewhere had lost.
+        """Make a cursor at `offset`, replacing one that is there; `lost` is the loss of one that was elsewhere.
 
-        What is below `handed` was handed out elsewhere a moment ago: it may still be acknowledged, where the store is
-        a file after the next start, which is another moment.
+        Messages below `handed` were handed out elsewhere: they may still be acknowledged (a file: after the next
+        start).
         """
 
     async def drop(self, subscription: SubscriptionId) -> None:
@@ -93,10 +93,9 @@ class Cursors(Protocol):
         """Return how many messages retention took before they were acknowledged, in all (`lost`); moves nothing."""
 
     async def lost_in_all(self, oldest: Oldest, least: int = 0) -> int:
-        """Return the same of all subscriptions together, with what those that are gone had lost.
+        """Return the same of all subscriptions together, with those that are gone; never under `least`.
 
-        It is never under `least`, which was reported before: what no cursor accounts for any more is then counted for
-        good, durably and in one step, so that several callers that saw the same count it once.
+        A rest of `least` that no cursor accounts for is counted for good, durably, and once for several callers.
         """
 
     async def retain(self, subscription: SubscriptionId, generation: int, oldest: Offset) -> Position:
@@ -159,10 +158,9 @@ def hand_out(cursor: Cursor, end: Offset, now: Milliseconds) -> Cursor:
 
 
 def acknowledge(cursor: Cursor, last: Offset, deadline: Milliseconds, now: Milliseconds) -> Cursor:
-    """Acknowledge everything up to and including `last`.
+    """Acknowledge everything up to and including `last`; the cursor stays for an id below the offset (A1).
 
-    Raises `InvalidInput` "no ack pending" or "wrong ack", `AckTimeout` when the hand-out is older than `deadline`;
-    an id below the offset was acknowledged before: the cursor is returned unchanged (A1).
+    Raises `InvalidInput` "no ack pending" or "wrong ack", `AckTimeout` when the hand-out is older than `deadline`.
     """
     if last < cursor.offset:
         return cursor

@@ -61,10 +61,9 @@ class PostgresCursors:
         time: DatabaseTime | None = None,
         exists: Exists | None = None,
     ) -> Self:
-        """Open or make the tables in the database at a `postgresql://` URL, which may name several servers.
+        """Open or make the tables in the database at a `postgresql://` URL. `exists` says if a topic is there now.
 
-        `exists` says whether a topic is there now, before a cursor goes over to it. Raises `CursorsUnavailable` when
-        the database cannot be reached now, `Unusable` when it cannot be used at all.
+        Raises `CursorsUnavailable` when the database cannot be reached now, `Unusable` when it cannot be used at all.
         """
         try:
             conninfo = postgresql.conninfo(url, password)
@@ -120,8 +119,7 @@ class PostgresCursors:
     async def position(self, subscription: SubscriptionId, topic: TopicId) -> Position:
         """Return where the cursor stands now, also if another node moved it a moment ago.
 
-        Raises `TopicGone` for a deleted topic rather than go back to it: this node may not have heard of its successor
-        yet, where another one has acknowledged already.
+        Raises `TopicGone` for a deleted topic: another node may have acknowledged on its successor already.
         """
         while (cursor := await self._read(subscription)).topic != topic:
             if not await self._exists(topic):

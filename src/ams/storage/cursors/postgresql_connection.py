@@ -64,10 +64,9 @@ class ReconnectingConnection:
         self._cause: BaseException | None = None
 
     async def run(self, work: Callable[["Connection", float], Awaitable[T]], give_up: float) -> T:
-        """Do some work on the connection, which gets how many seconds it may take at most.
+        """Do some work on the connection, which gets the seconds it may take; `give_up` is in the loop's time.
 
-        `give_up` is in the time of the event loop. Raises `Interrupted` when the work must be asked again,
-        `CursorsUnavailable` when the time is over or the database refuses for good.
+        Raises `Interrupted` when it must be asked again, `CursorsUnavailable` when time is over or it is refused.
         """
         async with self._turn:
             connection = await self._connected(give_up)

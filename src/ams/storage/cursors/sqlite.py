@@ -68,10 +68,9 @@ class SqliteCursors:
         on_full: Callable[[], bool] = lambda: False,
         supervisor: Supervisor | None = None,
     ) -> Self:
-        """Open or make the database at `path`.
+        """Open or make the database at `path`; `on_full` frees space and returns whether it did. Raises `Unusable`.
 
         `ends` are the ends of all topics: a cursor beyond the end of its topic goes back to it, and this is logged.
-        `on_full` frees space when the disk is full and returns whether it did. Raises `Unusable` for another file.
         """
         connection = await asyncio.to_thread(connect, path)
         cursors = cls(connection, clock or SystemClock(), on_full, supervisor or Supervisor())

@@ -70,10 +70,9 @@ class Database:
     async def write(self, work: Work[T], *forgets: Invalidation, large: bool = False, grows: bool = True) -> T:
         """Run work and commit it; all of it is stored durably, or nothing. A `large` one is given more time.
 
-        Work that `grows` the database is refused while its disk has little space left (`ams.storage.files`). `forgets`
-        are forgotten before anyone sees the outcome, also when the caller has left meanwhile. Raises `AlreadyExists`
-        for a name that is taken, `NotFound` for a project that is gone, `RegistryUnavailable`, and all that the work
-        raises.
+        Work that `grows` the database is refused while its disk has little space left. `forgets` are forgotten before
+        anyone sees the outcome, also when the caller has left meanwhile. Raises `AlreadyExists` for a name that is
+        taken, `NotFound` for a project that is gone, `RegistryUnavailable`, and errors of the work.
         """
         writing = asyncio.ensure_future(self._store.write(work, forgets, large=large, grows=grows))
         writing.add_done_callback(lambda _: self.invalidations.apply(forgets))
@@ -86,8 +85,7 @@ class Database:
     async def in_turn(self, work: Work[T], turn: int) -> T:
         """Run work and commit it; work of the same `turn` runs on one node after the other. Raises as `write`.
 
-        Cheaper than `write` for work that is in its own way often. It may run again after a commit that was not
-        answered.
+        Cheaper than `write` for work that is in its own way often. It may run again after it was committed.
         """
         return await self._to_its_end(asyncio.ensure_future(self._store.in_turn(work, turn)))
 
@@ -159,10 +157,9 @@ async def opened(
     password: str = "",
     space: FreeSpace = UNLIMITED,
 ) -> Database:
-    """Open the database at `url`, SQLite's or PostgreSQL's; `keys` is the table of the fingerprint of its secrets' key.
+    """Open the database at `url`; `keys` is the table of the fingerprint of its secrets' key.
 
-    Raises `Unusable` for a database that is not ours, and with the text `other_key` for another key;
-    `RegistryUnavailable`, which says why, for a PostgreSQL that does not answer now.
+    Raises `Unusable` if it is not ours, or has another key (`other_key`); `RegistryUnavailable` if it does not answer.
     """
     database = Database(url, schema, space, password=password)
 

@@ -128,7 +128,9 @@ class Invalidations:
         """Invalidate; everything, for an unknown kind: a newer node may have more kinds."""
         for each in forgets:
             self.generation += 1
-            for forget in self._kinds.get(each.kind, [self._forget_unknown]):
+            if each.kind not in self._kinds:
+                self.forget_all()
+            for forget in self._kinds.get(each.kind, ()):
                 forget(*each.keys)
 
     def forget_all(self) -> None:
@@ -136,9 +138,6 @@ class Invalidations:
         self.generation += 1
         for cache in self._caches:
             cache.forget_where(lambda _key, _value: True)
-
-    def _forget_unknown(self, *_keys: str) -> None:
-        self.forget_all()
 
     def distrust(self) -> None:
         """Use no cache from now on, until `trust` is called: others may write, and no change is received yet."""

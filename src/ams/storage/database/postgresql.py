@@ -9,7 +9,6 @@ that took over may never have heard of the transaction and give its number to an
 
 import asyncio
 import contextlib
-import contextvars
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -31,7 +30,7 @@ from ams.storage.database.postgresql_connection import (
     engine_to,
     more_time,
 )
-from ams.storage.database.schema import Schema, Work, broken_rule, driver_error, unavailable
+from ams.storage.database.schema import Schema, Work, broken_rule, driver_error, in_thread, unavailable
 from ams.storage.postgresql import CALL_SECONDS, conninfo, is_passing, keeps_connection, require_sessions
 
 T = TypeVar("T")
@@ -119,7 +118,7 @@ class PostgresStore:
                 return work(connection)
 
         try:
-            return await _in_thread(self._writers, self._run, after_others, _IN_TURN)
+            return await in_thread(self._writers, self._run, after_others, _IN_TURN)
         except Passing as passing:
             raise RegistryUnavailable from passing.__cause__  # not logged: who starts says what it waits for
 
@@ -177,7 +176,7 @@ class PostgresStore:
         await asyncio.to_thread(self._engine.dispose)
 
     async def _patiently(self, pool: ThreadPoolExecutor, function: Callable[..., T], *given: object) -> T:
-        return await self._patience.keep_trying(lambda asks: _in_thread(pool, self._attempt, asks, function, *given))
+        return await self._patience.keep_trying(lambda asks: in_thread(pool, self._attempt, asks, function, *given))
 
     # In the threads.
 
@@ -250,8 +249,7 @@ class PostgresStore:
 def _meanings(schema: Schema, write: Write[T] | None = None) -> Iterator[None]:
     """Turn errors of the driver into ours, or into `Passing` when another attempt may do.
 
-    A violated constraint counts when a second attempt violates it too: the first may have met a row of a transaction
-    that ended after its own began.
+    A violated constraint counts at the second attempt: the first may have met a row that came after its own begin.
     """
     began = time.monotonic()
     try:
@@ -274,11 +272,6 @@ def _meanings(schema: Schema, write: Write[T] | None = None) -> Iterator[None]:
 _NOT_IN_TIME = "55P03"  # SQLSTATE: a lock was not to be had in time
 _OTHERS_TURN = RuntimeError("a node makes or migrates tables, or an import or export is at work")
 _FOREIGN = "23503"  # SQLSTATE: what a row refers to is not there
-
-
-async def _in_thread(pool: ThreadPoolExecutor, function: Callable[..., T], *given: object) -> T:
-    run = contextvars.copy_context().run  # so that what is logged there names the request
-    return await asyncio.get_running_loop().run_in_executor(pool, run, function, *given)
 
 
 _NUMBER = text("SELECT CAST(pg_current_xact_id() AS text)")

@@ -121,10 +121,9 @@ class TallyRecords(Records):
         return dict(await self._database.rows(query, lambda row: (row.subscription_id, row.messages)))
 
     async def store(self, advances: Sequence[Advance], pulled: Mapping[SubscriptionId, Tally]) -> frozenset[TopicId]:
-        """Move tallies of topics on, and add `pulled` to those of subscriptions; all or nothing.
+        """Move tallies of topics on, and add `pulled` to those of subscriptions; return the topics that moved.
 
-        A rate that is added without a time of the pull before keeps the stored one. Topics and subscriptions that are
-        gone are left out, and topics that another node counted meanwhile: returns the topics whose tallies moved.
+        Not those that are gone, or that another node counted. A rate without a time before keeps the stored one.
         """
 
         def work(connection: sa.Connection) -> frozenset[TopicId]:

@@ -232,10 +232,10 @@ def empty(connection: Connection) -> None:
 
 
 class RegistryImport:
-    """Adds lines to an empty registry, one after the other, in one transaction.
+    """Adds lines to an empty registry, in one transaction; they were judged before (`ams.app.moving.rules`).
 
-    The lines are good: names and references were judged before (`ams.app.moving.rules`). A missing identity is made; a
-    missing time is that of the import. `logs` are the topics whose messages are there already.
+    A missing identity is made; a missing time is that of the import. `logs` are topics whose messages are there
+    already.
     """
 
     def __init__(

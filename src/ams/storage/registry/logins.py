@@ -46,10 +46,9 @@ class NamedTokenRecords(Records):
         created_by: UserId | None,
         key: PublicKey | None = None,
     ) -> tuple[NamedToken, str]:
-        """Make a token of a user; return it with its text, which cannot be read again.
+        """Make a token of a user; return it with its text, which is empty with a key, and cannot be read again.
 
-        With a key the text is empty: only texts that are signed with that key count. Raises `AlreadyExists` when
-        the user has one of this name or any token has the key, `NotFound` when the user is gone.
+        Raises `AlreadyExists` for a name that the user has, or a key that any token has; `NotFound` without the user.
         """
         token, identity = new_token(), TokenId(new_uuid())
         row = insert(named_tokens).values(
@@ -173,8 +172,7 @@ class BindingRecords(Records):
     async def first_login(self, name: UserName, details: UserDetails, roles: Roles, issuer: str, subject: str) -> User:
         """Make a user with memberships and bind it to an identity, all or nothing; the user has no creator.
 
-        Raises `AlreadyExists` "Identity is already bound to a user", also when another login was faster, or "User
-        already exists"; `NotFound` when a project is gone.
+        Raises `AlreadyExists` for a bound identity, then for a name that is taken; `NotFound` when a project is gone.
         """
         creation = self._users.creation(name, details, roles, None)
 

@@ -108,10 +108,9 @@ class PushSecretRecords(Records):
     async def rotate(
         self, subscription: SubscriptionId, secret: str, keep: Milliseconds, check: Check
     ) -> Milliseconds | None:
-        """Sign with another secret from now on; the one before stays valid for `keep`, those before it no longer.
+        """Sign with another secret from now on; the one before, if any, stays valid for `keep`: return its end.
 
-        Returns when the one before ends; None without one. Raises `SubscriptionGone`, then all that `check` raises:
-        nothing has changed then.
+        Raises `SubscriptionGone`, then all that `check` raises: nothing has changed then.
         """
         now = self._clock.wall()
         sealed = self._secrets.seal_push(secret, subscription)

@@ -79,10 +79,9 @@ class Registry:
         cache_size: int = CACHE_SIZE,
         quotas: Quotas | None = None,
     ) -> Self:
-        """Open the database at `url` (`database.sqlite_url`, or PostgreSQL's), making or migrating its tables.
+        """Open the database at `url`, making or migrating its tables; `key` (32 bytes) encrypts the tokens.
 
-        `key` (32 bytes) encrypts the tokens; `space` is that of the disk a file is on. Raises `Unusable` for another
-        database or key; `RegistryUnavailable`, which says why, for a PostgreSQL that does not answer now.
+        Raises `Unusable` for another database or key; `RegistryUnavailable` for a PostgreSQL that does not answer.
         """
         secrets = Secrets(key)
         database = await opened(

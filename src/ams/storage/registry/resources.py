@@ -576,8 +576,7 @@ def _place_worker(
 ) -> None:
     """Put the worker where the subscription is, or take it off its list; without a worker nothing changes (17.3, U2).
 
-    It needs a place on the access list and a membership to find what to deliver (HTTP contract 13.5); a member keeps
-    its roles (17.3, U14).
+    It needs a membership to find what to deliver (HTTP contract 13.5); a member keeps its roles (17.3, U14).
     """
     if worker is None:
         return

@@ -146,8 +146,7 @@ def read_page(
 ) -> Page[Any]:
     """Read a page of rows of `query`, ordered by `number` from the newest down (contract 4). Raises `InvalidInput`.
 
-    Items made after the first page do not shift the later ones. Rows are counted in the table of `number` alone, so
-    joins of the query must not change how many there are, unless the caller gives their `total`.
+    Rows are counted in the table of `number` alone: joins must not change how many there are, without a given `total`.
     """
     if total is None:
         count = sa.select(sa.func.count()).select_from(number.table)

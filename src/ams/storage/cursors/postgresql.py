@@ -40,7 +40,7 @@ log = structlog.get_logger("ams.cursors")
 class PostgresCursors:
     """Keeps `ams.storage.cursors.acks.CursorStore` in a PostgreSQL database that several nodes use at once."""
 
-    def __init__(self, conninfo: str, time: DatabaseTime, exists: Exists) -> None:
+    def __init__(self, conninfo: str, time: DatabaseTime, exists: Exists | None) -> None:
         self._time = time
         self._exists = exists
         self._reading = ReconnectingConnection(conninfo, partial(rows.ask_time, time=time))
@@ -69,7 +69,7 @@ class PostgresCursors:
             conninfo = postgresql.conninfo(url, password)
         except ValueError as error:
             raise Unusable(str(error)) from error
-        cursors = cls(conninfo, time or DatabaseTime(clock or SystemClock()), exists or _surely)
+        cursors = cls(conninfo, time or DatabaseTime(clock or SystemClock()), exists)
         try:
             await cursors._ask(cursors._reading.insist(lambda connection, _: rows.prepare(connection)))
         except AmsError:
@@ -122,7 +122,7 @@ class PostgresCursors:
         Raises `TopicGone` for a deleted topic: another node may have acknowledged on its successor already.
         """
         while (cursor := await self._read(subscription)).topic != topic:
-            if not await self._exists(topic):
+            if self._exists is not None and not await self._exists(topic):
                 raise TopicGone
             await self._mover.move(subscription, _over_to(topic, cursor.topic))
         return base.position_of(cursor)
@@ -281,10 +281,6 @@ class PostgresCursors:
     async def _begin_moving(self, connection: "Connection") -> None:
         await connection.execute(rows.ORDERLY)
         await rows.ask_time(connection, self._time)
-
-
-async def _surely(_: TopicId) -> bool:
-    return True
 
 
 def _over_to(topic: TopicId, before: TopicId) -> Callable[[Cursor], tuple[Cursor, None]]:

@@ -404,23 +404,16 @@ async def lost_in_all(connection: "Connection", time: DatabaseTime, oldest: Olde
     rows = await (await connection.execute(_LOST, values, binary=True)).fetchall()
     cursors, gone, now, *_ = rows[0]
     time.note(now)
-    done = _done(row[3:] for row in rows if row[3] is not None)
+    done = 0  # above floors, and below the oldest that are kept
+    for subscription, group in groupby([row[3:] for row in rows if row[3] is not None], key=itemgetter(0)):
+        lines = list(group)
+        _, floor, epoch, run, kept_from, _, _ = lines[0]
+        kept, _ = replayed(subscription, acks.unsettled(floor, epoch, run), [line[-2:] for line in lines])
+        done += kept_from - floor - acks.lost(kept.progress, kept_from)
     if cursors - done + gone >= least:
         return int(cursors - done + gone)
-    kept = await connection.execute(_KEEP_LOST, {**values, "least": least, "done": done, "cursors": cursors})
-    found = await kept.fetchone()
-    if found is None:
+    found = await fetch(connection, _KEEP_LOST, {**values, "least": least, "done": done, "cursors": cursors})
+    if not found:
         return None
-    time.note(found[1])
-    return int(found[0])
-
-
-def _done(behind: Iterable[tuple[Any, ...]]) -> int:
-    """Return how many messages above floors, and below the oldest that are kept, were done."""
-    done = 0
-    for subscription, group in groupby(behind, key=itemgetter(0)):
-        lines = list(group)
-        _, floor, epoch, run, oldest, _, _ = lines[0]
-        kept, _ = replayed(subscription, acks.unsettled(floor, epoch, run), [line[-2:] for line in lines])
-        done += oldest - floor - acks.lost(kept.progress, oldest)
-    return done
+    time.note(found[0][1])
+    return int(found[0][0])

@@ -36,8 +36,19 @@ class Database:
 
     def __init__(self, url: str, schema: Schema, space: FreeSpace = UNLIMITED, *, password: str = "") -> None:
         self.invalidations = Invalidations()  # where caches of what is in the database are made
-        self._store = _store(url, schema, space, password, self.invalidations)
         self._writing: set[asyncio.Future[Any]] = set()
+        self._store: SqliteStore | PostgresStore
+        if not is_postgresql(url):
+            self._store = SqliteStore(url, schema, space)
+            return
+        try:
+            from ams.storage.database import postgresql
+        except ModuleNotFoundError as error:
+            if error.name != "psycopg":
+                raise
+            missing = "registry names PostgreSQL, whose driver is missing: install argo-messaging[postgres]"
+            raise Unusable(missing) from None
+        self._store = postgresql.PostgresStore(url, schema, password, self.invalidations)
 
     async def prepare(self, work: Work[T]) -> T:
         """Run the work that makes or migrates the tables, on one node after the other. Raises `RegistryUnavailable`."""
@@ -131,20 +142,6 @@ def first(connection: Connection, query: Executable, make: Callable[[Row[Any]], 
 def is_postgresql(url: str) -> bool:
     """Return whether a URL is PostgreSQL's."""
     return url.startswith(("postgresql://", "postgres://"))
-
-
-def _store(
-    url: str, schema: Schema, space: FreeSpace, password: str, invalidations: Invalidations
-) -> "SqliteStore | PostgresStore":
-    if not is_postgresql(url):
-        return SqliteStore(url, schema, space)
-    try:
-        from ams.storage.database.postgresql import PostgresStore
-    except ModuleNotFoundError as error:
-        if error.name != "psycopg":
-            raise
-        raise Unusable("registry names PostgreSQL, whose driver is missing: install argo-messaging[postgres]") from None
-    return PostgresStore(url, schema, password, invalidations)
 
 
 async def opened(

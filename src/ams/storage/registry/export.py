@@ -90,7 +90,9 @@ class Contents:
         yield from self._rows(_in_project(tables.schemas), self._schema)
         yield from self._rows(_TOPICS, self._topic)
         yield from self._rows(_in_project(tables.subscriptions), self._subscription)
-        yield from self._rows(_SNAPSHOTS, _snapshot)
+        yield from self._rows(
+            _SNAPSHOTS, lambda row: _line(kinds.Snapshot, row, done=tuple(ranges_of(parallel.done_of(row))))
+        )
         yield from self._rows(
             _made(tables.registrations, "modified_by"),
             lambda row: _line(kinds.Registration, row, activation_token=row.activation_token if secrets else ""),
@@ -201,10 +203,6 @@ _SNAPSHOTS = (
     .add_columns(tables.topics.c.name.label("topic"))
     .join(tables.topics, tables.topics.c.id == tables.snapshots.c.topic_id)
 )
-
-
-def _snapshot(row: Row[Any]) -> Line:
-    return _line(kinds.Snapshot, row, done=tuple(ranges_of(parallel.done_of(row))))
 
 
 class Loaded(NamedTuple):

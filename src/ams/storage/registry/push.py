@@ -227,10 +227,13 @@ class StoredLeases(Records):
         if freed := standing.own - found.leases:
             is_freed = push_leases.c.subscription_id.in_(among(connection, sorted(freed)))
             connection.execute(delete(push_leases).where(is_freed))
-        missing = _take(connection, heartbeat.holder, found.leases - standing.own)
+        missing = found.leases - standing.own
+        if missing:  # those that cannot be taken are not there any more
+            rows = [(each,) for each in sorted(missing)]
+            missing -= frozenset(_TAKE.run(connection, rows, holder=heartbeat.holder).scalars())
         if states:
-            rows = [(each, msgspec.json.encode(state).decode()) for each, state in states.items()]
-            _TELL.run(connection, rows, clock=self._clock, holder=heartbeat.holder)
+            told = [(each, msgspec.json.encode(state).decode()) for each, state in states.items()]
+            _TELL.run(connection, told, clock=self._clock, holder=heartbeat.holder)
         living = {*standing.others, heartbeat.holder}
         if heartbeat.leaving and not found.leases:
             connection.execute(delete(push_holders).where(push_holders.c.holder == heartbeat.holder))
@@ -265,14 +268,6 @@ class OtherHolders(Records):
                 connection.execute(insert(push_holders).values(holder=_OTHERS, until=0, leaving=True))
 
         await self._database.write(work, grows=False)
-
-
-def _take(connection: Connection, holder: str, subscriptions: Subscriptions) -> Subscriptions:
-    """Give leases to a holder; return those of subscriptions that are not there any more."""
-    if not subscriptions:
-        return frozenset()
-    rows = [(each,) for each in sorted(subscriptions)]
-    return subscriptions - frozenset(_TAKE.run(connection, rows, holder=holder).scalars())
 
 
 # One row a holder, rather than one a lease.

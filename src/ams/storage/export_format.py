@@ -22,7 +22,7 @@ FORMAT = 1  # a new kind, or a new field that may be left out, does not change i
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Time = Count
-Age = Annotated[int, msgspec.Meta(ge=1, le=365 * DAY)]  # Milliseconds; the log keeps nothing longer
+Age = Annotated[int, msgspec.Meta(ge=1, le=365 * DAY)]  # milliseconds; the log keeps nothing longer
 Limit = Annotated[int, msgspec.Meta(ge=0, le=MAX_LIMIT)]
 
 
@@ -39,7 +39,7 @@ class Header(Line, tag="header"):
 
     format: int
     ams: str = ""  # what wrote the file
-    made: str = ""  # When, UTC
+    made: str = ""  # UTC
     secrets: bool = True  # whether tokens and the secrets of push and of issuers are in it
     messages: Count | None = None  # about how many will follow, to show how far a reader is
 
@@ -88,7 +88,7 @@ class User(Person, tag="user"):
 
     service_roles: tuple[str, ...] = ()
     token: str = ""
-    created_on: Time | None = None  # Absent: when it is imported, as for all that follows
+    created_on: Time | None = None  # absent: when it is imported, as for all that follows
     modified_on: Time | None = None
     created_by: str | None = None
 

@@ -58,7 +58,7 @@ class Kept(NamedTuple):
     """A progress and the entries that a store keeps of it."""
 
     progress: Progress
-    entries: int = 0  # All, also those that count for nothing
+    entries: int = 0  # also those that count for nothing
     number: int = 0  # of the newest one
     size: int = 0  # bytes of the deltas
     is_stale: bool = False  # whether there are entries of another epoch

@@ -243,7 +243,7 @@ class Activity(NamedTuple):
     """Activity in a project in a window of days."""
 
     messages: int = 0
-    topics: int = 0  # Created, and still there
+    topics: int = 0  # created, and still there
     subscriptions: int = 0
     users: int = 0  # members who were created
 

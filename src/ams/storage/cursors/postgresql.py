@@ -141,7 +141,6 @@ class PostgresCursors:
         return standing.lost + acks.lost(standing.progress, kept_from)
 
     async def lost_in_all(self, oldest: Oldest, least: int = 0) -> int:
-
         async def attempt(connection: "Connection", _: float) -> int:
             found = await rows.lost_in_all(connection, self._time, oldest, least)
             if found is None:  # another node counted meanwhile
@@ -151,7 +150,6 @@ class PostgresCursors:
         return await self._ask(self._reading.insist(attempt))
 
     async def retain(self, subscription: SubscriptionId, generation: int, oldest: Offset) -> Position:
-
         def step(standing: Standing) -> tuple[Standing, Position]:
             moved = rows.retained(standing, oldest) if standing.progress.epoch == generation else standing
             return moved, rows.position_of(moved)
@@ -185,14 +183,12 @@ class PostgresCursors:
         return Outstanding(handed[-1].end, Milliseconds(self._time.now() - handed[-1].time))
 
     async def seek(self, subscription: SubscriptionId, topic: TopicId, offset: Offset) -> bool:
-
         def step(cursor: Cursor) -> tuple[Cursor, bool]:
             return (base.seek(cursor, offset), True) if cursor.topic == topic else (cursor, False)
 
         return await self._mover.move(subscription, step, series=rows.new_series())
 
     async def take_over(self, subscription: SubscriptionId, topic: TopicId) -> Progress:
-
         def step(standing: Standing) -> tuple[Standing, Progress | None]:
             if standing.topic != topic:
                 return standing, None

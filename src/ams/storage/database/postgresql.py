@@ -51,10 +51,8 @@ _WRITE = "BEGIN ISOLATION LEVEL SERIALIZABLE"
 _IN_TURN = "BEGIN"  # not serializable: having waited for its turn it must see what the one before did
 
 _MY_TURN = text(f"SELECT pg_advisory_xact_lock({0x616D735F72656769})")  # "ams_regi" in ASCII
-_TURN = text(
-    "SELECT set_config('idle_in_transaction_session_timeout', '1000', true), pg_advisory_xact_lock(:turn)"
-    # A transaction that is idle in its turn is ended within a second: others wait for theirs.
-)
+# A transaction that is idle in its turn is ended within a second: others wait for theirs.
+_TURN = text("SELECT set_config('idle_in_transaction_session_timeout', '1000', true), pg_advisory_xact_lock(:turn)")
 _ALONE = text("SELECT pg_try_advisory_xact_lock(:serving)")
 _ENCODING = text("SELECT current_setting('server_encoding')")
 _NOTIFY = text("SELECT pg_notify(:channel, :payload)")
@@ -88,9 +86,8 @@ class PostgresStore:
         self._writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="registry-writer")
         self._putters = ThreadPoolExecutor(PUTTERS, thread_name_prefix="registry-putter")
         self._writes = 0
-        is_old = schema.outcomes.c.made_at < func.now() - text(
-            "interval '1 hour'"
-        )  # no transaction is in doubt so long
+        # No transaction is in doubt so long.
+        is_old = schema.outcomes.c.made_at < func.now() - text("interval '1 hour'")
         self._pruning = delete(schema.outcomes).where(is_old)
 
     async def prepare(self, work: Work[T], *, waits: bool = False) -> T:
@@ -129,7 +126,6 @@ class PostgresStore:
         return await self._patiently(self._putters, self._run, work, _AUTOCOMMIT)
 
     async def in_turn(self, work: Work[T], turn: int) -> T:
-
         def after_others(connection: Connection) -> T:
             connection.execute(_TURN, {"turn": turn})
             return work(connection)

@@ -74,13 +74,11 @@ class FileHistory:
         return True
 
     async def read(self, of: Collection[str], first: int) -> Sequence[Row]:
-
         query = "SELECT of, began, data FROM history WHERE of IN (SELECT value FROM json_each(?)) AND began >= ?"
         given = (json.dumps(list(of)), first)
         return await self._run(lambda: [Row(*row) for row in self._connection.execute(query, given)])
 
     async def write(self, rows: Sequence[Row], oldest: int) -> None:
-
         def work() -> None:
             with self._connection:
                 self._connection.executemany("INSERT OR REPLACE INTO history VALUES (?, ?, ?)", rows)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sqlalchemy.engine.default import DefaultDialect
 
 from ams.core.clock import Milliseconds, seconds_span, seconds_text
 from ams.core.errors import InvalidInput
@@ -47,7 +48,7 @@ from ams.core.push_config import (
     verified,
 )
 from ams.core.urls import has_credentials, is_http_url, without_credentials
-from ams.storage.registry.parallel import read, stored
+from ams.storage.registry.tables import subscriptions
 
 URL = "https://receiver.example/in"
 
@@ -397,7 +398,8 @@ BAD = [
 def test_what_keeps_the_limits_is_good_and_is_stored_as_it_is(options: ParallelOptions) -> None:
     check(options)
 
-    assert read(stored(options)) == options
+    column, dialect = subscriptions.c.parallel.type, DefaultDialect()
+    assert column.process_result_value(column.process_bind_param(options, dialect), dialect) == options
 
 
 @given(good_options, st.sampled_from(BAD))

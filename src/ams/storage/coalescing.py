@@ -17,9 +17,7 @@ PATIENCE = 0.2  # seconds a request waits for the one before it; then it is sent
 
 
 class SharedRequest(Generic[Key, Answer]):
-    """At most two requests at a time for a key: one for callers before it was sent, one for all since (with `join`:
-    none).
-    """
+    """At most two requests at a time for a key: for callers before it was sent, and since (with `join`: one)."""
 
     def __init__(self, ask: Callable[[Key], Awaitable[Answer]], *, join: bool = False) -> None:
         self._ask = ask

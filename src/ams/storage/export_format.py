@@ -1,6 +1,6 @@
 """The lines of an export: everything an installation holds, one JSON object a line (docs/reference/export-format.md).
 
-`kind` says what a line is. What may be left out has a default here; names refer to what stands on lines before.
+`kind` says what a line is. Fields that may be left out have a default here; names refer to what stands on lines before.
 Times are milliseconds since the epoch. An unknown field is an error, so that a misspelt one is not passed over.
 """
 
@@ -22,7 +22,7 @@ FORMAT = 1  # a new kind, or a new field that may be left out, does not change i
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Time = Count
-Age = Annotated[int, msgspec.Meta(ge=1, le=365 * DAY)]  # Milliseconds; the log keeps nothing longer
+Age = Annotated[int, msgspec.Meta(ge=1, le=365 * DAY)]  # milliseconds; the log keeps nothing longer
 Limit = Annotated[int, msgspec.Meta(ge=0, le=MAX_LIMIT)]
 
 
@@ -39,7 +39,7 @@ class Header(Line, tag="header"):
 
     format: int
     ams: str = ""  # what wrote the file
-    made: str = ""  # When, UTC
+    made: str = ""  # UTC
     secrets: bool = True  # whether tokens and the secrets of push and of issuers are in it
     messages: Count | None = None  # about how many will follow, to show how far a reader is
 
@@ -88,13 +88,13 @@ class User(Person, tag="user"):
 
     service_roles: tuple[str, ...] = ()
     token: str = ""
-    created_on: Time | None = None  # Absent: when it is imported, as for all that follows
+    created_on: Time | None = None  # absent: when it is imported, as for all that follows
     modified_on: Time | None = None
     created_by: str | None = None
 
 
 class Day(NamedTuple):
-    """What was published on one day."""
+    """Messages published on one day."""
 
     day: str  # `YYYY-MM-DD`, UTC
     messages: Count
@@ -102,7 +102,7 @@ class Day(NamedTuple):
 
 
 class Tally(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What was counted of a topic (published) or a subscription (handed out), and when it last was."""
+    """Counts of a topic (published) or a subscription (handed out), and their last times."""
 
     messages: Count = 0
     bytes: Count = 0
@@ -178,7 +178,7 @@ class Topic(Line, tag="topic"):
 
 
 class PushSecret(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What deliveries are signed with."""
+    """A secret that signs deliveries."""
 
     secret: str
     until: Time | None = None  # when it ends; None: when another takes its place
@@ -260,7 +260,7 @@ class Binding(Line, tag="binding"):
 
 
 class RoleRule(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Who has an entitlement has roles in a project."""
+    """Roles in a project for an entitlement."""
 
     entitlement: str
     project: str  # a name: the project may be gone

@@ -39,8 +39,7 @@ class Disk:
     def write_through(self, handle: FileHandle, parts: Sequence[bytes], position: int) -> None:
         """Write all parts, one after the other, at `position`; durable when it returns (as by `sync`).
 
-        By one system call (RWF_DSYNC) where the file system can: after each call a thread has to ask for the
-        interpreter, and under load that takes long.
+        By one system call (RWF_DSYNC) if possible: after each a thread has to ask for the interpreter.
         """
         if len(parts) > _IOV_MAX:  # all must be in the one call that makes them durable
             some = -(-len(parts) // _IOV_MAX)
@@ -123,7 +122,7 @@ class Disk:
         return sorted(os.listdir(path))
 
     def exists(self, path: str) -> bool:
-        """Whether a file of this name is there."""
+        """Return whether a file of this name is there."""
         return os.path.exists(path)
 
     def free_bytes(self, path: str) -> int:
@@ -142,7 +141,7 @@ class Disk:
 
 
 def is_shortage(error: OSError) -> bool:
-    """Whether a call failed for want of memory or file descriptors: it says nothing about the file."""
+    """Return whether a call failed for want of memory or file descriptors: it says nothing about the file."""
     return error.errno in _SHORTAGES
 
 
@@ -179,9 +178,8 @@ def make_private(path: str) -> None:
 class FreeSpace:
     """Watches the file system of one folder. Callable from every thread.
 
-    Growth is refused while less than `min_free_bytes` is free: messages by the log, new things by the registry. The
-    rest is for acknowledgements, deletions and audit events. The log keeps a reserve for these besides, in a file of
-    its own.
+    Growth is refused while less than `min_free_bytes` is free. The rest is for acknowledgements, deletions and audit
+    events, for which the log keeps a reserve besides, in a file of its own.
     """
 
     def __init__(self, files: Disk, folder: str, min_free_bytes: int) -> None:

@@ -25,12 +25,7 @@ from ams.storage.files import NEW, Disk, write_whole
 MARKER = "ams-data"  # a file of this name makes a folder ours; its content is the version of the layout
 VERSION = "1"
 LOCK = "lock"
-_NO_FOLDER_LOCKS = (
-    errno.EBADF,
-    errno.EINVAL,
-    errno.ENOLCK,
-    errno.EOPNOTSUPP,
-)
+_NO_FOLDER_LOCKS = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP)
 CERTIFICATE_SERVICE = "authn"  # prefix of the names that `ams authn serve` keeps, perhaps in our folder
 RESTORING = "restore-unfinished"  # a file of this name in a folder: its restore has not ended
 
@@ -141,7 +136,7 @@ def _cannot_be_used(path: str, error: OSError) -> Unusable:
 
 
 def is_in_use(path: str) -> bool:
-    """Whether a process has taken this folder."""
+    """Return whether a process has taken this folder."""
     return any(map(_is_locked, (path, os.path.join(path, LOCK))))
 
 
@@ -160,12 +155,12 @@ def _is_locked(path: str) -> bool:
 
 
 def is_ours(path: str) -> bool:
-    """Whether this is a data folder of ours."""
+    """Return whether this is a data folder of ours."""
     return os.path.isfile(os.path.join(path, MARKER))
 
 
 def is_being_restored(path: str) -> bool:
-    """Whether a restore into this folder goes on, or was cut short."""
+    """Return whether a restore into this folder goes on, or was cut short."""
     return any(os.path.exists(os.path.join(path, RESTORING + end)) for end in ("", NEW))
 
 

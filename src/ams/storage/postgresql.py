@@ -79,8 +79,7 @@ def conninfo(url: str, password: str = "") -> str:
 async def connect(to: str) -> "Connection":
     """Connect once, in autocommit; each statement is cut off after `STATEMENT_SECONDS`. Raises `psycopg.Error`.
 
-    Commits are answered when they are on disk, and on that of a synchronous standby, also where the server is set not
-    to.
+    Commits are answered when they are on disk, also that of a synchronous standby, whatever the server is set to.
     """
     from psycopg import AsyncConnection
 
@@ -97,8 +96,7 @@ async def connect(to: str) -> "Connection":
 async def require_sessions(to: str) -> None:
     """Raise `Unusable` for a pooler that gives each transaction another session; or `psycopg.Error`.
 
-    Sessions keep their settings, their channels, and a lock by which others know that somebody serves. Without them a
-    commit could be answered before it is on disk.
+    Settings, channels and a lock belong to sessions; without them a commit could be answered before it is on disk.
     """
     from psycopg import AsyncConnection
 
@@ -141,7 +139,7 @@ def abort(connection: "Connection") -> None:
 
 
 def is_passing(error: BaseException | None) -> bool:
-    """Whether the same may well work in a moment, here or elsewhere; the statement may have been done all the same."""
+    """Tell if the same may well work in a moment, here or elsewhere; the statement may have been done all the same."""
     from psycopg import InterfaceError, OperationalError
 
     state = getattr(error, "sqlstate", None)
@@ -151,7 +149,7 @@ def is_passing(error: BaseException | None) -> bool:
 
 
 def keeps_connection(error: BaseException) -> bool:
-    """Whether a connection is as good as before after an error that passes, and nothing was done."""
+    """Return whether a connection is as good as before after an error that passes, and nothing was done."""
     return getattr(error, "sqlstate", None) in _KEEPS_CONNECTION
 
 

@@ -20,7 +20,7 @@ _TOKEN = re.compile(r"[0-9a-f]{40,}", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEvent:
-    """Who did what, from where, when, and how it ended. Never holds a token, a payload or a secret."""
+    """One action: actor, address, time and result. Never holds a token, a payload or a secret."""
 
     id: str  # a UUID: a line of the file and a row of the table that have one id are one event
     at: Milliseconds

@@ -223,7 +223,7 @@ async def listing(records: AuditRecords, asked: EventFilter, size: int, token: s
 
 
 def matches(asked: EventFilter, event: AuditEvent) -> bool:
-    """Whether an event is one of those asked for."""
+    """Return whether an event is one of those asked for."""
     return (
         (asked.since is None or event.at >= asked.since)
         and (asked.until is None or event.at < asked.until)

@@ -64,7 +64,10 @@ class Trail:
     async def start(self, supervisor: Supervisor) -> None:
         """Begin to bring events into the table; first those that a stop or a crash left in the file alone."""
         try:
-            await self._open()
+            position = await self._end_in_table(self._path)
+            if position == 0:
+                await self._bring_in_before()
+            self._lines.open(position)
         except OSError as error:
             await logger.aerror("audit.file_failed", path=self._path, reason=error.strerror)
         self._news.set()
@@ -137,13 +140,6 @@ class Trail:
         gone = await self._records.prune(Milliseconds(max(now - self._days * DAY, 0)), now)
         if gone:
             await logger.ainfo("audit.pruned", events=gone, older_than_days=self._days)
-
-    async def _open(self) -> None:
-        """Open the file where the table's events end; if none of it is there, after what the file before holds."""
-        position = await self._end_in_table(self._path)
-        if position == 0:
-            await self._bring_in_before()
-        self._lines.open(position)
 
     async def _bring_in_before(self) -> None:
         """Bring in the rest of a file that was turned over since the table was written to."""

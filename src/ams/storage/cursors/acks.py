@@ -2,12 +2,12 @@
 
 It is kept by the same objects as `ams.storage.cursors.base.Cursors`, of which all stays true for a parallel
 subscription too: its *floor*, below which everything is done, is its cursor's offset, and its *epoch* the cursor's
-generation. What is above the floor is here, and checked by `tests/storage/cursors/test_acks_contract.py`:
+generation. Everything above the floor is here, and checked by `tests/storage/cursors/test_acks_contract.py`:
 
 1. A change is durable before the call that asked for it returns, whole or not at all; if it could not be stored the
    call raises `CursorsUnavailable`, as a call that moves a cursor does.
 2. A change of another epoch or another run than the stored ones changes nothing, and is answered so.
-3. What a seek, another topic, or a new creation leaves behind is forgotten: all that was done, failures and horizon.
+3. A seek, another topic, or a new creation forgets everything: all that was done, failures and horizon.
    Retention forgets what is below the new floor, keeps the epoch, and counts as lost only what was not done.
 
 `hand_out` and `acknowledge` are for ordered subscriptions alone. An unknown subscription is `SubscriptionGone`.
@@ -59,30 +59,25 @@ class Change(NamedTuple):
 
 
 class Acks(Protocol):
-    """What is done of parallel subscriptions; the module's docstring is its promise."""
+    """Acknowledgements of parallel subscriptions; the module's docstring is its promise."""
 
     async def take_over(self, subscription: SubscriptionId, topic: TopicId) -> Progress:
-        """Begin a run, durably, and return what is stored; another topic identity than before restarts it at 0.
+        """Begin a run, durably, and return what is stored; another topic than before restarts it at 0.
 
-        Where several nodes use the store, raises `TopicGone` instead of restarting on a topic that is deleted by now.
+        Raises `TopicGone` for one that is deleted by now, where several nodes use the store.
         """
-        ...
 
     async def progress(self, subscription: SubscriptionId) -> Progress:
         """Return what is stored, without beginning a run; of an ordered subscription too."""
-        ...
 
     async def settle(self, subscription: SubscriptionId, epoch: int, run: int, change: Change) -> bool:
         """Store a change; durable when it returns. False, and nothing stored, when epoch or run has moved on."""
-        ...
 
     async def restore(self, subscription: SubscriptionId, topic: TopicId, floor: Offset, done: BitMap64) -> int | None:
-        """Stand at a snapshot: this floor, and this done above it, in a new epoch, which is returned; durable then.
+        """Stand at a snapshot, durably: this floor, and this done above it, in a new epoch, which is returned.
 
-        Failures and horizon are forgotten; the run goes on. None, and nothing moved, when the cursor is on another
-        topic.
+        Failures and horizon are forgotten; the run goes on. None, and no move, for a cursor on another topic.
         """
-        ...
 
 
 class CursorStore(Cursors, Acks, Protocol):
@@ -107,7 +102,7 @@ def joined(changes: Iterable[Change]) -> Change:
 
 
 def settled(progress: Progress, change: Change) -> Progress:
-    """Store a change: the floor moves up over all that is done. What changes nothing returns the same object."""
+    """Store a change: the floor moves up over all that is done. Without a change, returns the same object."""
     done, failures = progress.done, progress.failures
     asked = bitmap_of(change.done)
     asked.remove_range(0, progress.floor)

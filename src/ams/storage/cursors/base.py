@@ -65,77 +65,58 @@ class Cursors(Protocol):
     async def create(
         self, subscription: SubscriptionId, topic: TopicId, offset: Offset, lost: int = 0, handed: Offset = NOTHING
     ) -> None:
-        """Make a cursor at `offset`, replacing one that is there; `lost` is what one that was elsewhere had lost.
+        """Make a cursor at `offset`, replacing one that is there; `lost` is the loss of one that was elsewhere.
 
-        What is below `handed` was handed out elsewhere a moment ago: it may still be acknowledged, where the store is
-        a file after the next start, which is another moment.
+        Messages below `handed` were handed out elsewhere: they may still be acknowledged (a file: after the next
+        start).
         """
-        ...
 
     async def drop(self, subscription: SubscriptionId) -> None:
         """Remove a cursor, but keep its number of lost messages; no error when there is none."""
-        ...
 
     async def subscriptions(self) -> frozenset[SubscriptionId]:
         """Return every subscription that has a cursor."""
-        ...
 
     async def places(self) -> Mapping[SubscriptionId, TopicOffset]:
         """Return the stored offset of every cursor; nothing moves, also when the topic is gone."""
-        ...
 
     async def position(self, subscription: SubscriptionId, topic: TopicId) -> Position:
         """Return where the cursor stands; another topic identity than before restarts it at 0 (`meet`).
 
         Where several nodes use the store, raises `TopicGone` instead of restarting on a topic that is deleted by now.
         """
-        ...
 
     def expected(self, subscription: SubscriptionId, topic: TopicId) -> Position | None:
-        """Return where the cursor most likely stands, unasked; a `hand_out` with `at` must confirm it. None: ask for
-        it.
-        """
-        ...
+        """Return where the cursor most likely stands, for a `hand_out` with `at` to confirm; None: ask `position`."""
 
     async def lost(self, subscription: SubscriptionId, oldest: Oldest) -> int:
         """Return how many messages retention took before they were acknowledged, in all (`lost`); moves nothing."""
-        ...
 
     async def lost_in_all(self, oldest: Oldest, least: int = 0) -> int:
-        """Return the same of all subscriptions together, with what those that are gone had lost.
+        """Return the same of all subscriptions together, with those that are gone; never under `least`.
 
-        It is never under `least`, which was reported before: what no cursor accounts for any more is then counted for
-        good, durably and in one step, so that several callers that saw the same count it once.
+        A rest of `least` that no cursor accounts for is counted for good, durably, and once for several callers.
         """
-        ...
 
     async def retain(self, subscription: SubscriptionId, generation: int, oldest: Offset) -> Position:
         """Move up to `oldest` if retention has passed the cursor (`retain`), and the generation is still this one."""
-        ...
 
     async def hand_out(
         self, subscription: SubscriptionId, generation: int, end: Offset, at: Offset | None = None
     ) -> bool:
-        """Record a hand-out (`hand_out`); False when the generation has moved on, or the cursor is not `at` this
-        offset.
-        """
-        ...
+        """Record a hand-out (`hand_out`); False when the generation is another, or the cursor not `at` this offset."""
 
     async def acknowledge(self, subscription: SubscriptionId, last: Offset, deadline: Milliseconds) -> None:
         """Acknowledge up to `last` (`acknowledge`, whose errors it raises); durable when it returns."""
-        ...
 
     async def handed(self, subscription: SubscriptionId) -> Outstanding | None:
         """Return the newest hand-out that is not acknowledged; None without one since this process started."""
-        ...
 
     async def seek(self, subscription: SubscriptionId, topic: TopicId, offset: Offset) -> bool:
         """Move to `offset` of `topic` (`seek`), durably; False, and no move, when the cursor is on another topic."""
-        ...
 
     async def close(self) -> None:
         """Finish what was accepted and let go."""
-        ...
 
 
 class HandOut(NamedTuple):
@@ -177,10 +158,9 @@ def hand_out(cursor: Cursor, end: Offset, now: Milliseconds) -> Cursor:
 
 
 def acknowledge(cursor: Cursor, last: Offset, deadline: Milliseconds, now: Milliseconds) -> Cursor:
-    """Acknowledge everything up to and including `last`.
+    """Acknowledge everything up to and including `last`; the cursor stays for an id below the offset (A1).
 
-    Raises `InvalidInput` "no ack pending" or "wrong ack", `AckTimeout` when the hand-out is older than `deadline`;
-    an id below the offset was acknowledged before: the cursor is returned unchanged (A1).
+    Raises `InvalidInput` "no ack pending" or "wrong ack", `AckTimeout` when the hand-out is older than `deadline`.
     """
     if last < cursor.offset:
         return cursor

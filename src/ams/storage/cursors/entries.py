@@ -1,4 +1,4 @@
-"""What is done of a parallel subscription, as the entries that a store keeps of it.
+"""Acknowledgements of a parallel subscription, as the entries that a store keeps.
 
 An entry is a byte that says its kind and format, a checksum (CRC-32 of the rest, the lowest byte first), and a
 MessagePack array. A *delta* holds what a change added; an
@@ -58,7 +58,7 @@ class Kept(NamedTuple):
     """A progress and the entries that a store keeps of it."""
 
     progress: Progress
-    entries: int = 0  # All, also those that count for nothing
+    entries: int = 0  # also those that count for nothing
     number: int = 0  # of the newest one
     size: int = 0  # bytes of the deltas
     is_stale: bool = False  # whether there are entries of another epoch

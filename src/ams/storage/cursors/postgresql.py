@@ -40,7 +40,7 @@ log = structlog.get_logger("ams.cursors")
 class PostgresCursors:
     """Keeps `ams.storage.cursors.acks.CursorStore` in a PostgreSQL database that several nodes use at once."""
 
-    def __init__(self, conninfo: str, time: DatabaseTime, exists: Exists) -> None:
+    def __init__(self, conninfo: str, time: DatabaseTime, exists: Exists | None) -> None:
         self._time = time
         self._exists = exists
         self._reading = ReconnectingConnection(conninfo, partial(rows.ask_time, time=time))
@@ -61,16 +61,15 @@ class PostgresCursors:
         time: DatabaseTime | None = None,
         exists: Exists | None = None,
     ) -> Self:
-        """Open or make the tables in the database at a `postgresql://` URL, which may name several servers.
+        """Open or make the tables in the database at a `postgresql://` URL. `exists` says if a topic is there now.
 
-        `exists` says whether a topic is there now, before a cursor goes over to it. Raises `CursorsUnavailable` when
-        the database cannot be reached now, `Unusable` when it cannot be used at all.
+        Raises `CursorsUnavailable` when the database cannot be reached now, `Unusable` when it cannot be used at all.
         """
         try:
             conninfo = postgresql.conninfo(url, password)
         except ValueError as error:
             raise Unusable(str(error)) from error
-        cursors = cls(conninfo, time or DatabaseTime(clock or SystemClock()), exists or _surely)
+        cursors = cls(conninfo, time or DatabaseTime(clock or SystemClock()), exists)
         try:
             await cursors._ask(cursors._reading.insist(lambda connection, _: rows.prepare(connection)))
         except AmsError:
@@ -102,23 +101,28 @@ class PostgresCursors:
             await self.hand_out(subscription, cursor.generation, handed)
 
     async def drop(self, subscription: SubscriptionId) -> None:
-        await self._ask(self._moving.insist(lambda connection, _: rows.drop(connection, subscription), changes=True))
+        await self._ask(
+            self._moving.insist(lambda connection, _: connection.execute(rows.DROP, (subscription,)), changes=True)
+        )
         self._forget(subscription)
 
     async def subscriptions(self) -> frozenset[SubscriptionId]:
-        return await self._ask(self._reading.insist(lambda connection, _: rows.subscriptions(connection)))
+        return frozenset([row[0] for row in await self._all("SELECT subscription FROM cursors")])
 
     async def places(self) -> Mapping[SubscriptionId, TopicOffset]:
-        return await self._ask(self._reading.insist(lambda connection, _: rows.places(connection)))
+        found = await self._all('SELECT subscription, topic, "offset" FROM cursors')
+        return {subscription: TopicOffset(TopicId(topic.bytes), offset) for subscription, topic, offset in found}
+
+    async def _all(self, statement: str) -> list[tuple[Any, ...]]:
+        return await self._ask(self._reading.insist(lambda connection, _: rows.fetch(connection, statement)))
 
     async def position(self, subscription: SubscriptionId, topic: TopicId) -> Position:
         """Return where the cursor stands now, also if another node moved it a moment ago.
 
-        Raises `TopicGone` for a deleted topic rather than go back to it: this node may not have heard of its successor
-        yet, where another one has acknowledged already.
+        Raises `TopicGone` for a deleted topic: another node may have acknowledged on its successor already.
         """
         while (cursor := await self._read(subscription)).topic != topic:
-            if not await self._exists(topic):
+            if self._exists is not None and not await self._exists(topic):
                 raise TopicGone
             await self._mover.move(subscription, _over_to(topic, cursor.topic))
         return base.position_of(cursor)
@@ -137,7 +141,6 @@ class PostgresCursors:
         return standing.lost + acks.lost(standing.progress, kept_from)
 
     async def lost_in_all(self, oldest: Oldest, least: int = 0) -> int:
-
         async def attempt(connection: "Connection", _: float) -> int:
             found = await rows.lost_in_all(connection, self._time, oldest, least)
             if found is None:  # another node counted meanwhile
@@ -147,7 +150,6 @@ class PostgresCursors:
         return await self._ask(self._reading.insist(attempt))
 
     async def retain(self, subscription: SubscriptionId, generation: int, oldest: Offset) -> Position:
-
         def step(standing: Standing) -> tuple[Standing, Position]:
             moved = rows.retained(standing, oldest) if standing.progress.epoch == generation else standing
             return moved, rows.position_of(moved)
@@ -181,14 +183,12 @@ class PostgresCursors:
         return Outstanding(handed[-1].end, Milliseconds(self._time.now() - handed[-1].time))
 
     async def seek(self, subscription: SubscriptionId, topic: TopicId, offset: Offset) -> bool:
-
         def step(cursor: Cursor) -> tuple[Cursor, bool]:
             return (base.seek(cursor, offset), True) if cursor.topic == topic else (cursor, False)
 
         return await self._mover.move(subscription, step, series=rows.new_series())
 
     async def take_over(self, subscription: SubscriptionId, topic: TopicId) -> Progress:
-
         def step(standing: Standing) -> tuple[Standing, Progress | None]:
             if standing.topic != topic:
                 return standing, None
@@ -277,10 +277,6 @@ class PostgresCursors:
     async def _begin_moving(self, connection: "Connection") -> None:
         await connection.execute(rows.ORDERLY)
         await rows.ask_time(connection, self._time)
-
-
-async def _surely(_: TopicId) -> bool:
-    return True
 
 
 def _over_to(topic: TopicId, before: TopicId) -> Callable[[Cursor], tuple[Cursor, None]]:

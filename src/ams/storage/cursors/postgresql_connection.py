@@ -6,8 +6,8 @@ one turn that move cursors go as one statement, whichever cursors they move.
 A call that moves is a function of a cursor (`ams.storage.cursors.base`), or of what is done of a parallel subscription
 (`ams.storage.cursors.postgresql_rows`), which has a mover of its own. It is computed on the row last seen here,
 several calls for one cursor one after the other, and what comes of it is true if the row is still the same when it is
-written. A call that finds it changed reads it again and computes again. What would be answered without a write, an
-error too, is answered only from a row that was read after the call came.
+written. A call that finds it changed reads it again and computes again. An answer without a write, an
+error too, is given only from a row that was read after the call came.
 """
 
 import asyncio
@@ -64,10 +64,9 @@ class ReconnectingConnection:
         self._cause: BaseException | None = None
 
     async def run(self, work: Callable[["Connection", float], Awaitable[T]], give_up: float) -> T:
-        """Do some work on the connection, which gets how many seconds it may take at most.
+        """Do some work on the connection, which gets the seconds it may take; `give_up` is in the loop's time.
 
-        `give_up` is in the time of the event loop. Raises `Interrupted` when the work must be asked again,
-        `CursorsUnavailable` when the time is over or the database refuses for good.
+        Raises `Interrupted` when it must be asked again, `CursorsUnavailable` when time is over or it is refused.
         """
         async with self._turn:
             connection = await self._connected(give_up)
@@ -168,8 +167,7 @@ class Call(Generic[V]):
     found: Callable[[V], Any] = lambda _: True  # the answer when it shows
     refused: Any = None  # the answer that says that nothing was ever written, which an unsure call cannot know
     unsure: bool = False
-    """It was sent without an answer. Something is then written in any case: what is read may not be on the standby yet.
-    """
+    """It was sent without an answer. Something is then written in any case: reads may show an older state."""
 
     def finish(self, outcome: Any) -> None:
         """Answer, unless the caller has left."""
@@ -194,7 +192,7 @@ class AppliedCalls(NamedTuple, Generic[V]):
 
     @property
     def moves(self) -> bool:
-        """Whether there is something to write."""
+        """Return whether there is something to write."""
         return self.after is not self.before
 
     def finish(self) -> None:
@@ -320,29 +318,21 @@ class Mover(Generic[V]):
         give_up = min(call.give_up for each in calls.values() for call in each)
         moving = {each: made for each, made in _folded(calls, self._seen).items() if made.moves}
         doubtful = {each: waiting for each, waiting in calls.items() if each not in moving}
-        if doubtful:
+        if doubtful:  # a row that is read now answers the calls that write nothing
             known = await self._connection.run(
                 lambda connection, _: self._read(connection, self._time, doubtful), give_up
             )
-            moving |= self._answer_unmoved(doubtful, known)
+            for subscription in doubtful.keys() - known.keys():
+                self.forget(subscription)
+                _finish(calls[subscription], SubscriptionGone())
+            for subscription, made in _folded(doubtful, known).items():
+                self.saw(subscription, made.before)
+                if made.moves:
+                    moving[subscription] = made
+                else:
+                    made.finish()
         if moving:
             await self._write(moving, give_up)
-
-    def _answer_unmoved(
-        self, calls: Calls[V], known: Mapping[SubscriptionId, Row[V]]
-    ) -> dict[SubscriptionId, AppliedCalls[V]]:
-        """Answer what rows that were just read answer by themselves; return what is to be written."""
-        moving: dict[SubscriptionId, AppliedCalls[V]] = {}
-        for subscription in calls.keys() - known.keys():
-            self.forget(subscription)
-            _finish(calls[subscription], SubscriptionGone())
-        for subscription, made in _folded(calls, known).items():
-            self.saw(subscription, made.before)
-            if made.moves:
-                moving[subscription] = made
-            else:
-                made.finish()
-        return moving
 
     async def _write(self, moving: Mapping[SubscriptionId, AppliedCalls[V]], give_up: float) -> None:
         moves = {each: (made.before, made.after) for each, made in moving.items()}

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
-from uuid import UUID
 
 import psycopg
 
@@ -25,7 +24,7 @@ from ams.core.names import Offset, SubscriptionId, TopicId, topic_id_text
 from ams.storage import postgresql
 from ams.storage.cursors import acks, base, entries
 from ams.storage.cursors.acks import Progress
-from ams.storage.cursors.base import Cursor, HandOut, Oldest, Position, TopicOffset
+from ams.storage.cursors.base import Cursor, HandOut, Oldest, Position
 from ams.storage.cursors.entries import Entry, Kept
 
 if TYPE_CHECKING:
@@ -67,8 +66,7 @@ CREATE TABLE acks (  -- what is done of parallel subscriptions (ams.storage.curs
 """
 SERIES = 2**32  # versions of one series: more than a cursor is written between two seeks
 ORDERLY = "SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_seqscan = off"
-"""Rows are found, and so locked, in the order they are named: groups that lock the same rows end each other otherwise.
-"""
+"""Rows are found, and so locked, in the order they are named: no two groups wait for each other."""
 NOW = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 IN_TIME = "statement_timestamp() < to_timestamp(%(expires)s::float8 / 1000)"
 """A statement that was held up does nothing after its time: its caller got an error long ago."""
@@ -95,7 +93,7 @@ ON CONFLICT (subscription) DO UPDATE SET
     topic = excluded.topic, "offset" = excluded."offset", generation = 0, handed = '{{}}',
     lost = excluded.lost, version = excluded.version
 """
-_DROP = """
+DROP = """
 WITH dropped AS (DELETE FROM cursors WHERE subscription = %s RETURNING lost)
 UPDATE cursor_store SET lost = cursor_store.lost + dropped.lost FROM dropped WHERE dropped.lost > 0
 """
@@ -158,7 +156,7 @@ class Row(NamedTuple, Generic[V]):
     version: int
 
     def stems_from(self, series: int) -> bool:
-        """Whether the seek or creation that began a series of versions put the cursor where it is."""
+        """Return whether the seek or creation that began a series of versions put the cursor where it is."""
         return 0 <= self.version - series < SERIES
 
 
@@ -181,10 +179,14 @@ async def read_cursors(
     connection: "Connection", time: DatabaseTime, subscriptions: Iterable[SubscriptionId]
 ) -> dict[SubscriptionId, Row[Cursor]]:
     """Return the rows of subscriptions that have one."""
-    found = await (await connection.execute(_READ_CURSORS, (list(subscriptions),))).fetchall()
+    found = await fetch(connection, _READ_CURSORS, (list(subscriptions),))
     if found:
         time.note(found[-1][-1])
-    return {subscription: _row(*values) for subscription, *values, _ in found}
+    known: dict[SubscriptionId, Row[Cursor]] = {}
+    for subscription, topic, offset, generation, handed, lost, version, _ in found:
+        pairs = tuple(map(HandOut, map(Offset, handed[::2]), map(Milliseconds, handed[1::2])))
+        known[subscription] = Row(Cursor(TopicId(topic.bytes), offset, generation, pairs, lost), version)
+    return known
 
 
 async def write_cursors(
@@ -194,7 +196,8 @@ async def write_cursors(
     subscriptions = sorted(moves)
     before, after = zip(*(moves[each] for each in subscriptions), strict=True)
     cursors: list[Cursor] = [row.value for row in after]
-    answer = await connection.execute(
+    won = await fetch(
+        connection,
         _WRITE_CURSORS,
         {
             "subscriptions": subscriptions,
@@ -208,7 +211,6 @@ async def write_cursors(
             "expires": time.after(seconds),
         },
     )
-    won = await answer.fetchall()
     if won:
         time.note(won[-1][1])
     return {subscription: moves[subscription][1] for subscription, _ in won}
@@ -229,31 +231,14 @@ async def create(
     return (await connection.execute(_CREATE, values)).rowcount == 1
 
 
-async def drop(connection: "Connection", subscription: SubscriptionId) -> None:
-    """Remove a row, and keep what it had lost."""
-    await connection.execute(_DROP, (subscription,))
-
-
-async def subscriptions(connection: "Connection") -> frozenset[SubscriptionId]:
-    """Return all that have a row."""
-    found = await (await connection.execute("SELECT subscription FROM cursors")).fetchall()
-    return frozenset([row[0] for row in found])
-
-
-async def places(connection: "Connection") -> dict[SubscriptionId, TopicOffset]:
-    """Return where all rows stand."""
-    found = await (await connection.execute('SELECT subscription, topic, "offset" FROM cursors')).fetchall()
-    return {subscription: TopicOffset(TopicId(topic.bytes), offset) for subscription, topic, offset in found}
+async def fetch(connection: "Connection", statement: str, values: Any = None) -> list[tuple[Any, ...]]:
+    """Return all rows that a statement returns."""
+    return await (await connection.execute(statement, values)).fetchall()
 
 
 def array(numbers: Iterable[object]) -> str:
     """Write an array of numbers as PostgreSQL reads it; as the driver would, but in one type for all sizes."""
     return "{" + ",".join(map(str, numbers)) + "}"
-
-
-def _row(topic: UUID, offset: int, generation: int, handed: list[int], lost: int, version: int) -> Row[Cursor]:
-    pairs = tuple(map(HandOut, map(Offset, handed[::2]), map(Milliseconds, handed[1::2])))
-    return Row(Cursor(TopicId(topic.bytes), Offset(offset), generation, pairs, lost), version)
 
 
 MAX_STANDINGS_SEEN = 2_000  # standings remembered: those of the subscriptions that this process settles for
@@ -286,7 +271,7 @@ SELECT subscription, {NOW} FROM moved
 
 
 class Standing(NamedTuple):
-    """What there is of a subscription, ordered or parallel."""
+    """A cursor, and acknowledgements above it; of an ordered subscription none."""
 
     topic: TopicId
     lost: int
@@ -370,7 +355,7 @@ async def write_standings(
         "entries": [write.entry and write.entry.data for write in writes],
         "expires": time.after(seconds),
     }
-    won = await (await connection.execute(_WRITE_STANDINGS, values)).fetchall()
+    won = await fetch(connection, _WRITE_STANDINGS, values)
     if won:
         time.note(won[-1][1])
     return {subscription: after[subscription] for subscription, _ in won}
@@ -419,23 +404,16 @@ async def lost_in_all(connection: "Connection", time: DatabaseTime, oldest: Olde
     rows = await (await connection.execute(_LOST, values, binary=True)).fetchall()
     cursors, gone, now, *_ = rows[0]
     time.note(now)
-    done = _done(row[3:] for row in rows if row[3] is not None)
+    done = 0  # above floors, and below the oldest that are kept
+    for subscription, group in groupby([row[3:] for row in rows if row[3] is not None], key=itemgetter(0)):
+        lines = list(group)
+        _, floor, epoch, run, kept_from, _, _ = lines[0]
+        kept, _ = replayed(subscription, acks.unsettled(floor, epoch, run), [line[-2:] for line in lines])
+        done += kept_from - floor - acks.lost(kept.progress, kept_from)
     if cursors - done + gone >= least:
         return int(cursors - done + gone)
-    kept = await connection.execute(_KEEP_LOST, {**values, "least": least, "done": done, "cursors": cursors})
-    found = await kept.fetchone()
-    if found is None:
+    found = await fetch(connection, _KEEP_LOST, {**values, "least": least, "done": done, "cursors": cursors})
+    if not found:
         return None
-    time.note(found[1])
-    return int(found[0])
-
-
-def _done(behind: Iterable[tuple[Any, ...]]) -> int:
-    """Return how many messages above floors, and below the oldest that are kept, were done."""
-    done = 0
-    for subscription, group in groupby(behind, key=itemgetter(0)):
-        lines = list(group)
-        _, floor, epoch, run, oldest, _, _ = lines[0]
-        kept, _ = replayed(subscription, acks.unsettled(floor, epoch, run), [line[-2:] for line in lines])
-        done += oldest - floor - acks.lost(kept.progress, oldest)
-    return done
+    time.note(found[0][1])
+    return int(found[0][0])

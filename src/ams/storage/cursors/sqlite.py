@@ -3,7 +3,7 @@
 Offsets are written by one thread, as groups: all cursors that moved while the last group was being synced go into the
 next one, with one statement (the database library gives up the interpreter at every statement, so few are cheap and
 many are not). An acknowledgement is answered when its group is on disk. Hand-outs live in memory only; after a restart
-`Grace` stands in for them. What is done of parallel subscriptions (`ams.storage.cursors.acks`) goes into the same
+`Grace` stands in for them. Acknowledgements of parallel subscriptions (`ams.storage.cursors.acks`) go into the same
 groups.
 """
 
@@ -68,10 +68,9 @@ class SqliteCursors:
         on_full: Callable[[], bool] = lambda: False,
         supervisor: Supervisor | None = None,
     ) -> Self:
-        """Open or make the database at `path`.
+        """Open or make the database at `path`; `on_full` frees space and returns whether it did. Raises `Unusable`.
 
         `ends` are the ends of all topics: a cursor beyond the end of its topic goes back to it, and this is logged.
-        `on_full` frees space when the disk is full and returns whether it did. Raises `Unusable` for another file.
         """
         connection = await asyncio.to_thread(connect, path)
         cursors = cls(connection, clock or SystemClock(), on_full, supervisor or Supervisor())

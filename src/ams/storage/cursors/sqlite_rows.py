@@ -219,9 +219,7 @@ def store(
     lost: int = 0,
     plan: Sequence[AckWrite] = (),
 ) -> None:
-    """Store a group: cursors (None: gone), messages lost beside them, acknowledgements. After `sqlite3.Error` nothing
-    is.
-    """
+    """Store a group: cursors (None: gone), messages lost beside them, acknowledgements; or nothing of it."""
     kept = [(key, row) for key, row in rows.items() if row is not None]
     gone = [key for key, row in rows.items() if row is None]
     if not gone and not lost and not plan and 0 < len(kept) <= _MAX_CURSORS:

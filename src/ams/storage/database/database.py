@@ -36,8 +36,19 @@ class Database:
 
     def __init__(self, url: str, schema: Schema, space: FreeSpace = UNLIMITED, *, password: str = "") -> None:
         self.invalidations = Invalidations()  # where caches of what is in the database are made
-        self._store = _store(url, schema, space, password, self.invalidations)
         self._writing: set[asyncio.Future[Any]] = set()
+        self._store: SqliteStore | PostgresStore
+        if not is_postgresql(url):
+            self._store = SqliteStore(url, schema, space)
+            return
+        try:
+            from ams.storage.database import postgresql
+        except ModuleNotFoundError as error:
+            if error.name != "psycopg":
+                raise
+            missing = "registry names PostgreSQL, whose driver is missing: install argo-messaging[postgres]"
+            raise Unusable(missing) from None
+        self._store = postgresql.PostgresStore(url, schema, password, self.invalidations)
 
     async def prepare(self, work: Work[T]) -> T:
         """Run the work that makes or migrates the tables, on one node after the other. Raises `RegistryUnavailable`."""
@@ -70,10 +81,9 @@ class Database:
     async def write(self, work: Work[T], *forgets: Invalidation, large: bool = False, grows: bool = True) -> T:
         """Run work and commit it; all of it is stored durably, or nothing. A `large` one is given more time.
 
-        Work that `grows` the database is refused while its disk has little space left (`ams.storage.files`). `forgets`
-        are forgotten before anyone sees the outcome, also when the caller has left meanwhile. Raises `AlreadyExists`
-        for a name that is taken, `NotFound` for a project that is gone, `RegistryUnavailable`, and all that the work
-        raises.
+        Work that `grows` the database is refused while its disk has little space left. `forgets` are forgotten before
+        anyone sees the outcome, also when the caller has left meanwhile. Raises `AlreadyExists` for a name that is
+        taken, `NotFound` for a project that is gone, `RegistryUnavailable`, and errors of the work.
         """
         writing = asyncio.ensure_future(self._store.write(work, forgets, large=large, grows=grows))
         writing.add_done_callback(lambda _: self.invalidations.apply(forgets))
@@ -86,8 +96,7 @@ class Database:
     async def in_turn(self, work: Work[T], turn: int) -> T:
         """Run work and commit it; work of the same `turn` runs on one node after the other. Raises as `write`.
 
-        Cheaper than `write` for work that is in its own way often. It may run again after a commit that was not
-        answered.
+        Cheaper than `write` for work that is in its own way often. It may run again after it was committed.
         """
         return await self._to_its_end(asyncio.ensure_future(self._store.in_turn(work, turn)))
 
@@ -131,22 +140,8 @@ def first(connection: Connection, query: Executable, make: Callable[[Row[Any]], 
 
 
 def is_postgresql(url: str) -> bool:
-    """Whether a URL is PostgreSQL's."""
+    """Return whether a URL is PostgreSQL's."""
     return url.startswith(("postgresql://", "postgres://"))
-
-
-def _store(
-    url: str, schema: Schema, space: FreeSpace, password: str, invalidations: Invalidations
-) -> "SqliteStore | PostgresStore":
-    if not is_postgresql(url):
-        return SqliteStore(url, schema, space)
-    try:
-        from ams.storage.database.postgresql import PostgresStore
-    except ModuleNotFoundError as error:
-        if error.name != "psycopg":
-            raise
-        raise Unusable("registry names PostgreSQL, whose driver is missing: install argo-messaging[postgres]") from None
-    return PostgresStore(url, schema, password, invalidations)
 
 
 async def opened(
@@ -159,10 +154,9 @@ async def opened(
     password: str = "",
     space: FreeSpace = UNLIMITED,
 ) -> Database:
-    """Open the database at `url`, SQLite's or PostgreSQL's; `keys` is the table of the fingerprint of its secrets' key.
+    """Open the database at `url`; `keys` is the table of the fingerprint of its secrets' key.
 
-    Raises `Unusable` for a database that is not ours, and with the text `other_key` for another key;
-    `RegistryUnavailable`, which says why, for a PostgreSQL that does not answer now.
+    Raises `Unusable` if it is not ours, or has another key (`other_key`); `RegistryUnavailable` if it does not answer.
     """
     database = Database(url, schema, space, password=password)
 

@@ -28,12 +28,12 @@ class Trust:
         self.until = until
 
     def holds(self) -> bool:
-        """Whether entries may be used now."""
+        """Return whether entries may be used now."""
         return self.until == FOREVER or time.monotonic() < self.until
 
 
 class Cache(LruCache[K, V]):
-    """A bounded cache of what a database said. What is not there is not remembered."""
+    """A bounded cache of answers of a database. Absent things are not remembered."""
 
     __slots__ = ("_forgotten", "_trust")
 
@@ -86,7 +86,7 @@ _decoder = msgspec.json.Decoder(list[str])
 
 
 class Invalidation(NamedTuple):
-    """What is to be forgotten."""
+    """A cache entry to forget, or several."""
 
     kind: str
     keys: tuple[str, ...]
@@ -128,7 +128,9 @@ class Invalidations:
         """Invalidate; everything, for an unknown kind: a newer node may have more kinds."""
         for each in forgets:
             self.generation += 1
-            for forget in self._kinds.get(each.kind, [self._forget_unknown]):
+            if each.kind not in self._kinds:
+                self.forget_all()
+            for forget in self._kinds.get(each.kind, ()):
                 forget(*each.keys)
 
     def forget_all(self) -> None:
@@ -136,9 +138,6 @@ class Invalidations:
         self.generation += 1
         for cache in self._caches:
             cache.forget_where(lambda _key, _value: True)
-
-    def _forget_unknown(self, *_keys: str) -> None:
-        self.forget_all()
 
     def distrust(self) -> None:
         """Use no cache from now on, until `trust` is called: others may write, and no change is received yet."""
@@ -150,5 +149,5 @@ class Invalidations:
 
     @property
     def trusted(self) -> bool:
-        """Whether the caches are used now."""
+        """Return whether the caches are used now."""
         return self._trust.holds()

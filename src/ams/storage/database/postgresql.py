@@ -9,7 +9,6 @@ that took over may never have heard of the transaction and give its number to an
 
 import asyncio
 import contextlib
-import contextvars
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -31,7 +30,7 @@ from ams.storage.database.postgresql_connection import (
     engine_to,
     more_time,
 )
-from ams.storage.database.schema import Schema, Work, broken_rule, driver_error, unavailable
+from ams.storage.database.schema import Schema, Work, broken_rule, driver_error, in_thread, unavailable
 from ams.storage.postgresql import CALL_SECONDS, conninfo, is_passing, keeps_connection, require_sessions
 
 T = TypeVar("T")
@@ -52,17 +51,15 @@ _WRITE = "BEGIN ISOLATION LEVEL SERIALIZABLE"
 _IN_TURN = "BEGIN"  # not serializable: having waited for its turn it must see what the one before did
 
 _MY_TURN = text(f"SELECT pg_advisory_xact_lock({0x616D735F72656769})")  # "ams_regi" in ASCII
-_TURN = text(
-    "SELECT set_config('idle_in_transaction_session_timeout', '1000', true), pg_advisory_xact_lock(:turn)"
-    # A transaction that is idle in its turn is ended within a second: others wait for theirs.
-)
+# A transaction that is idle in its turn is ended within a second: others wait for theirs.
+_TURN = text("SELECT set_config('idle_in_transaction_session_timeout', '1000', true), pg_advisory_xact_lock(:turn)")
 _ALONE = text("SELECT pg_try_advisory_xact_lock(:serving)")
 _ENCODING = text("SELECT current_setting('server_encoding')")
 _NOTIFY = text("SELECT pg_notify(:channel, :payload)")
 
 
 class Write(Generic[T]):
-    """What is to be written once, over all attempts at it."""
+    """A write that is done once, over all attempts at it."""
 
     def __init__(self, work: Work[T], forgets: Sequence[Invalidation], *, large: bool = False) -> None:
         self.work = work
@@ -89,9 +86,8 @@ class PostgresStore:
         self._writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="registry-writer")
         self._putters = ThreadPoolExecutor(PUTTERS, thread_name_prefix="registry-putter")
         self._writes = 0
-        is_old = schema.outcomes.c.made_at < func.now() - text(
-            "interval '1 hour'"
-        )  # no transaction is in doubt so long
+        # No transaction is in doubt so long.
+        is_old = schema.outcomes.c.made_at < func.now() - text("interval '1 hour'")
         self._pruning = delete(schema.outcomes).where(is_old)
 
     async def prepare(self, work: Work[T], *, waits: bool = False) -> T:
@@ -119,7 +115,7 @@ class PostgresStore:
                 return work(connection)
 
         try:
-            return await _in_thread(self._writers, self._run, after_others, _IN_TURN)
+            return await in_thread(self._writers, self._run, after_others, _IN_TURN)
         except Passing as passing:
             raise RegistryUnavailable from passing.__cause__  # not logged: who starts says what it waits for
 
@@ -130,7 +126,6 @@ class PostgresStore:
         return await self._patiently(self._putters, self._run, work, _AUTOCOMMIT)
 
     async def in_turn(self, work: Work[T], turn: int) -> T:
-
         def after_others(connection: Connection) -> T:
             connection.execute(_TURN, {"turn": turn})
             return work(connection)
@@ -177,7 +172,7 @@ class PostgresStore:
         await asyncio.to_thread(self._engine.dispose)
 
     async def _patiently(self, pool: ThreadPoolExecutor, function: Callable[..., T], *given: object) -> T:
-        return await self._patience.keep_trying(lambda asks: _in_thread(pool, self._attempt, asks, function, *given))
+        return await self._patience.keep_trying(lambda asks: in_thread(pool, self._attempt, asks, function, *given))
 
     # In the threads.
 
@@ -250,8 +245,7 @@ class PostgresStore:
 def _meanings(schema: Schema, write: Write[T] | None = None) -> Iterator[None]:
     """Turn errors of the driver into ours, or into `Passing` when another attempt may do.
 
-    A violated constraint counts when a second attempt violates it too: the first may have met a row of a transaction
-    that ended after its own began.
+    A violated constraint counts at the second attempt: the first may have met a row that came after its own begin.
     """
     began = time.monotonic()
     try:
@@ -274,11 +268,6 @@ def _meanings(schema: Schema, write: Write[T] | None = None) -> Iterator[None]:
 _NOT_IN_TIME = "55P03"  # SQLSTATE: a lock was not to be had in time
 _OTHERS_TURN = RuntimeError("a node makes or migrates tables, or an import or export is at work")
 _FOREIGN = "23503"  # SQLSTATE: what a row refers to is not there
-
-
-async def _in_thread(pool: ThreadPoolExecutor, function: Callable[..., T], *given: object) -> T:
-    run = contextvars.copy_context().run  # so that what is logged there names the request
-    return await asyncio.get_running_loop().run_in_executor(pool, run, function, *given)
 
 
 _NUMBER = text("SELECT CAST(pg_current_xact_id() AS text)")

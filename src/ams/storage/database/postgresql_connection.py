@@ -210,7 +210,7 @@ class Listener:
                 with limited(connection, LISTENING_SILENCE_SECONDS):
                     await connection.execute("SELECT 1")
                 self._invalidations.trust(sent + TRUST_SECONDS)
-                # What came in with the answer is applied now, before anything else runs.
+                # Notifications that came in with the answer are applied now, before anything else runs.
                 async for said in connection.notifies(timeout=PROBE_SECONDS):
                     forget = Invalidation.read(said.payload)
                     if forget is None:
@@ -261,7 +261,12 @@ class Patience:
             except Passing as error:
                 failure = error
         elif began - failure.since > self._seconds:
-            return await self._at_once(attempt, failure)
+            # Try a database that has been away for long, unless another call does; do not wait.
+            if not self._one_asks.locked():
+                async with self._one_asks:
+                    with contextlib.suppress(Passing):
+                        return await self._made(attempt, asks=True)
+            raise RegistryUnavailable from failure.__cause__  # not logged: calls that waited before did it
         try:
             async with asyncio.timeout(max(began, failure.since) + self._seconds - time.monotonic()):
                 pauses = Pauses(RETRY_BACKOFF)
@@ -272,14 +277,6 @@ class Patience:
         except TimeoutError:
             failure = self.away or failure
             raise unavailable(failure.__cause__ or failure) from failure.__cause__
-
-    async def _at_once(self, attempt: Callable[[bool], Awaitable[T]], failure: Passing) -> T:
-        """Try a database that has been away for long, unless another call does; do not wait."""
-        if not self._one_asks.locked():
-            async with self._one_asks:
-                with contextlib.suppress(Passing):
-                    return await self._made(attempt, asks=True)
-        raise RegistryUnavailable from failure.__cause__  # not logged: calls that waited before did it
 
     async def _in_turn(self, attempt: Callable[[bool], Awaitable[T]]) -> T:
         if self.away is not None:

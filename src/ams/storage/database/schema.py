@@ -5,7 +5,10 @@ tables at once and is marked as having had all migrations; an old one is migrate
 loaded, as that alone would take a third of the time a start may take.
 """
 
+import asyncio
+import contextvars
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -47,9 +50,7 @@ class Schema:
 
 
 def outcomes_table(name: str) -> sa.Table:
-    """Make the table of marks: one of each transaction of the last hour, by which a node finds out how its commit
-    ended.
-    """
+    """Make the table of marks: one of each transaction of the last hour, to look up how a commit ended."""
     return sa.Table(
         name,
         sa.MetaData(naming_convention=NAMING),
@@ -57,6 +58,12 @@ def outcomes_table(name: str) -> sa.Table:
         sa.Column("made_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.text("now()")),
         sa.Index(f"{name}_by_made_at", "made_at"),
     )
+
+
+async def in_thread(pool: ThreadPoolExecutor, function: Callable[..., T], *given: object) -> T:
+    """Run a function in a thread of a pool, as the present request, which lines of the log then name."""
+    run = contextvars.copy_context().run
+    return await asyncio.get_running_loop().run_in_executor(pool, run, function, *given)
 
 
 def driver_error(error: BaseException | None) -> Any:

@@ -9,7 +9,6 @@ one more commit, which changes nothing, is written in their place. Once that is 
 """
 
 import asyncio
-import contextvars
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -22,7 +21,7 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from ams.core.errors import OUTCOME_UNKNOWN, RegistryUnavailable, Unusable
 from ams.storage.database.invalidation import Invalidation
-from ams.storage.database.schema import Schema, Work, broken_rule, driver_error, unavailable
+from ams.storage.database.schema import Schema, Work, broken_rule, driver_error, in_thread, unavailable
 from ams.storage.files import Disk, FreeSpace, make_private
 
 T = TypeVar("T")
@@ -74,7 +73,7 @@ def keep_files(connection: sqlite3.Connection, path: str) -> None:
 
 
 class Commits:
-    """Whether a restart would find the state that this process sees. For one writer at a time."""
+    """Return whether a restart would find the state that this process sees. For one writer at a time."""
 
     def __init__(self) -> None:
         self._in_doubt = False
@@ -84,7 +83,7 @@ class Commits:
         self._in_doubt = False
 
     def is_undone(self, error: BaseException | None, overwrite: Callable[[], None]) -> bool:
-        """Whether a failed commit is surely not there after a restart; `overwrite` commits `OVERWRITE` where needed."""
+        """Tell if a failed commit is surely not there after a restart; `overwrite` commits `OVERWRITE`."""
         code = getattr(error, "sqlite_errorcode", None)
         has_written = code is not None and code & 0xFF not in _NOTHING_WRITTEN  # the low byte is the kind of error
         if not self._in_doubt and not has_written:
@@ -121,15 +120,15 @@ class SqliteStore:
         return await self.put(work)
 
     async def read(self, work: Work[T]) -> T:
-        return await self._in_thread(self._readers, self._attempt, work, "BEGIN")
+        return await in_thread(self._readers, self._attempt, work, "BEGIN")
 
     async def write(
         self, work: Work[T], forgets: Sequence[Invalidation], *, large: bool = False, grows: bool = True
     ) -> T:
-        return await self._in_thread(self._writer, self._attempt_growth if grows else self._attempt_write, work)
+        return await in_thread(self._writer, self._attempt_growth if grows else self._attempt_write, work)
 
     async def put(self, work: Work[T]) -> T:
-        return await self._in_thread(self._writer, self._attempt_write, work)
+        return await in_thread(self._writer, self._attempt_write, work)
 
     async def in_turn(self, work: Work[T], turn: int) -> T:
         return await self.put(work)
@@ -138,7 +137,7 @@ class SqliteStore:
         return await self.put(work)
 
     async def require_room(self) -> None:
-        await self._in_thread(self._readers, self._require_room)
+        await in_thread(self._readers, self._require_room)
 
     async def listen(self) -> None:
         """No other process writes."""
@@ -146,10 +145,6 @@ class SqliteStore:
     async def close(self) -> None:
         for finish in (self._readers.shutdown, self._writer.shutdown, self._engine.dispose):
             await asyncio.to_thread(finish)
-
-    async def _in_thread(self, pool: ThreadPoolExecutor, attempt: Callable[..., T], *given: object) -> T:
-        run = contextvars.copy_context().run  # so that what is logged there names the request
-        return await asyncio.get_running_loop().run_in_executor(pool, run, attempt, *given)
 
     # In the threads.
 

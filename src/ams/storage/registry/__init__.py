@@ -1,4 +1,4 @@
-"""What exists: projects, users, topics, subscriptions and who is on which access list.
+"""The registry: projects, users, topics, subscriptions and who is on which access list.
 
 registry          the face: one database, a part for each kind of record
 tables            the tables; records has their rows as values; statements are those that both databases take

@@ -8,8 +8,8 @@ import sqlalchemy as sa
 
 from ams.core.clock import DAY, Milliseconds, day_number
 from ams.core.names import ProjectId, ProjectName, SubscriptionId, TopicId, TopicName, UserName, topic_id, topic_id_text
-from ams.storage.database.database import Database, first
-from ams.storage.registry.statements import Statement, among
+from ams.storage.database.database import first
+from ams.storage.registry.statements import Records, Statement, among
 from ams.storage.registry.tables import (
     daily_messages,
     memberships,
@@ -36,7 +36,7 @@ class Rate(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """What was counted so far."""
+    """Counts so far."""
 
     messages: int = 0
     bytes: int = 0
@@ -55,7 +55,7 @@ class TopicTally(NamedTuple):
 
 
 class DayCount(NamedTuple):
-    """What was published on one day."""
+    """Messages published on one day."""
 
     day: str  # `YYYY-MM-DD`, UTC
     messages: int
@@ -71,11 +71,8 @@ class Advance(NamedTuple):
     days: Sequence[DayCount]
 
 
-class TallyRecords:
+class TallyRecords(Records):
     """Counts of topics and subscriptions; they go with these, but for a project's days."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     async def of(self, identities: Iterable[TopicId]) -> Sequence[TopicTally]:
         """Return the topics among these that exist, with their tallies."""
@@ -124,10 +121,9 @@ class TallyRecords:
         return dict(await self._database.rows(query, lambda row: (row.subscription_id, row.messages)))
 
     async def store(self, advances: Sequence[Advance], pulled: Mapping[SubscriptionId, Tally]) -> frozenset[TopicId]:
-        """Move tallies of topics on, and add `pulled` to those of subscriptions; all or nothing.
+        """Move tallies of topics on, and add `pulled` to those of subscriptions; return the topics that moved.
 
-        A rate that is added without a time of the pull before keeps the stored one. Topics and subscriptions that are
-        gone are left out, and topics that another node counted meanwhile: returns the topics whose tallies moved.
+        Not those that are gone, or that another node counted. A rate without a time before keeps the stored one.
         """
 
         def work(connection: sa.Connection) -> frozenset[TopicId]:
@@ -247,16 +243,13 @@ class Activity(NamedTuple):
     """Activity in a project in a window of days."""
 
     messages: int = 0
-    topics: int = 0  # Created, and still there
+    topics: int = 0  # created, and still there
     subscriptions: int = 0
     users: int = 0  # members who were created
 
 
-class FigureRecords:
+class FigureRecords(Records):
     """Counts over the tables."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     async def of_project(self, project: ProjectId) -> ProjectFigures:
         """Return what a project has, and which members are on its access lists, oldest member first."""

@@ -1,9 +1,8 @@
 """The registry as lines of an export (`ams.storage.export_format`), and an empty registry filled with such lines.
 
-One description serves both: a field of a line is the column of the same name, in another form if `_FORMS` has one.
+One description serves both: a field of a line is the column of the same name.
 """
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, singledispatchmethod
@@ -19,20 +18,10 @@ from ams.core.public_keys import PublicKey
 from ams.core.push_config import AUTOGEN, HTTP_ENDPOINT, PushConfig
 from ams.storage import export_format as kinds
 from ams.storage.export_format import Line
-from ams.storage.registry import parallel, push, tables
-from ams.storage.registry.logins import (
-    columns,
-    fields_of,
-    hash_of,
-    issuer_on,
-    key_columns,
-    rights_written,
-    sealed,
-    secret_of,
-)
+from ams.storage.registry import parallel, tables
+from ams.storage.registry.logins import columns, fields_of, hash_of, issuer_on, key_columns, sealed, secret_of
 from ams.storage.registry.records import SchemaContent
 from ams.storage.registry.statements import with_creator, with_user_and_creator
-from ams.storage.registry.users import rights_read, roles_written
 from ams.storage.secrets import Secrets, new_token
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -53,19 +42,6 @@ _TABLES: Mapping[type[msgspec.Struct], Table] = {
     kinds.NamedToken: tables.named_tokens,
     kinds.Binding: tables.bindings,
 }
-
-
-def _texts(column: str) -> tuple[str, ...]:
-    return tuple(json.loads(column))
-
-
-_FORMS: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
-    "roles": (_texts, roles_written),
-    "service_roles": (_texts, roles_written),
-    "rights": (rights_read, rights_written),
-    "parallel": (parallel.read, parallel.stored),
-}
-"""How the column of a field is read and written, where it holds another form."""
 
 
 class _Tallies(NamedTuple):
@@ -101,15 +77,26 @@ class Contents:
 
     def lines(self) -> Iterator[Line]:
         """Yield everything, each line after those it refers to. Raises `Damaged` for an unreadable token."""
-        yield from self._rows(_made(tables.users), self._user)
-        yield from self._rows(_made(tables.projects), self._project)
+        secrets, days = self._secrets, tables.project_days
+        yield from self._rows(
+            _made(tables.users),
+            lambda row: _line(kinds.User, row, token=secrets.decrypt(row.token_sealed, row.id) if secrets else ""),
+        )
+        yield from self._rows(
+            _made(tables.projects),
+            lambda row: _line(kinds.Project, row, days=self._days(days, days.c.project_id == row.id)),
+        )
         yield from self._rows(_MEMBERSHIPS, partial(_line, kinds.Membership))
         yield from self._rows(_in_project(tables.schemas), self._schema)
         yield from self._rows(_TOPICS, self._topic)
         yield from self._rows(_in_project(tables.subscriptions), self._subscription)
-        yield from self._rows(_SNAPSHOTS, _snapshot)
-        yield from self._rows(_made(tables.registrations, "modified_by"), self._registration)
-        secrets = self._secrets
+        yield from self._rows(
+            _SNAPSHOTS, lambda row: _line(kinds.Snapshot, row, done=tuple(ranges_of(parallel.done_of(row))))
+        )
+        yield from self._rows(
+            _made(tables.registrations, "modified_by"),
+            lambda row: _line(kinds.Registration, row, activation_token=row.activation_token if secrets else ""),
+        )
         if secrets is not None:  # a named token is nothing but a secret: no other could be made for it
             named_tokens = with_user_and_creator(tables.named_tokens)
             yield from self._rows(named_tokens, lambda row: _line(kinds.NamedToken, row, hash=hash_of(secrets, row)))
@@ -121,13 +108,6 @@ class Contents:
         with self._connection.execute(query, execution_options=_FETCH) as rows:
             for row in rows:
                 yield read(row)
-
-    def _user(self, row: Row[Any]) -> Line:
-        return _line(kinds.User, row, token=self._secrets.decrypt(row.token_sealed, row.id) if self._secrets else "")
-
-    def _project(self, row: Row[Any]) -> Line:
-        days = tables.project_days
-        return _line(kinds.Project, row, days=self._days(days, days.c.project_id == row.id))
 
     def _schema(self, row: Row[Any]) -> Line:
         revisions = tables.schema_revisions
@@ -145,7 +125,7 @@ class Contents:
 
     def _subscription(self, row: Row[Any]) -> Line:
         standing = self._standings.get(row.id, CursorPosition(0, 0))
-        config = push.read(row.push)
+        config = row.push
         if config is not None and self._secrets is None:
             config = replace(config, header_value="", verification_hash="")
         return _line(
@@ -154,9 +134,6 @@ class Contents:
             offset=standing.offset, lost=standing.lost, done=tuple(standing.done),
             tally=self._tally(_OF_SUBSCRIPTIONS, row.id),
         )  # fmt: skip
-
-    def _registration(self, row: Row[Any]) -> Line:
-        return _line(kinds.Registration, row, activation_token=row.activation_token if self._secrets else "")
 
     def _issuer(self, row: Row[Any]) -> Line:
         secret = secret_of(row, self._secrets) if self._secrets else ""
@@ -194,7 +171,6 @@ def _line(kind: type[S], row: Row[Any], **more: Any) -> S:
     """Make a line of a row: a field is the column of its name, unless it is in `more`."""
     found = row._mapping
     values = {name: found[name] for name in kind.__struct_fields__ if name in found and name not in more}
-    values |= {name: read(values[name]) for name, (read, _) in _FORMS.items() if name in values}
     values |= {name: row.creator for name in ("created_by", "modified_by") if name in values}
     return kind(**values, **more)
 
@@ -229,10 +205,6 @@ _SNAPSHOTS = (
 )
 
 
-def _snapshot(row: Row[Any]) -> Line:
-    return _line(kinds.Snapshot, row, done=tuple(ranges_of(parallel.done_of(row))))
-
-
 class Loaded(NamedTuple):
     """A topic whose messages are in the log already."""
 
@@ -258,10 +230,10 @@ def empty(connection: Connection) -> None:
 
 
 class RegistryImport:
-    """Adds lines to an empty registry, one after the other, in one transaction.
+    """Adds lines to an empty registry, in one transaction; they were judged before (`ams.app.moving.rules`).
 
-    The lines are good: names and references were judged before (`ams.app.moving.rules`). A missing identity is made; a
-    missing time is that of the import. `logs` are the topics whose messages are there already.
+    A missing identity is made; a missing time is that of the import. `logs` are topics whose messages are there
+    already.
     """
 
     def __init__(
@@ -329,7 +301,7 @@ class RegistryImport:
     @add.register
     def _(self, line: kinds.Subscription) -> None:
         identity = SubscriptionId(line.id or new_uuid())
-        self._insert_line(line, id=identity, push=push.stored(_with_secrets(line.push)))
+        self._insert_line(line, id=identity, push=_with_secrets(line.push))
         for each in line.push_secrets:
             secret = self._secrets.seal_push(each.secret, identity)
             values = {"subscription_id": identity, "created_on": self._now, "until": each.until}
@@ -375,7 +347,6 @@ class RegistryImport:
         """Add the row of a line: a column is the field of its name, unless it is in `more`."""
         table = _TABLES[type(line)]
         values = {name: getattr(line, name) for name in line.__struct_fields__ if name in table.c}
-        values |= {name: write(values[name]) for name, (_, write) in _FORMS.items() if name in values}
         self._insert(table, **values | self._origin(line, table) | more)
 
     def _origin(self, line: Any, table: Table) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What was measured of topics, subscriptions and projects in the last day: a row for each of them and each hour.
+"""Measurements of topics, subscriptions and projects in the last day: a row for each of them and each hour.
 
 For eyes, not for accounts: a row may be lost with the minutes that were not written yet, and a file that cannot be read
 is made anew. It is in no backup.
@@ -42,20 +42,16 @@ class HistoryStore(Protocol):
     write_minutes: int  # how often to write rows: readers on other nodes see only written ones
 
     async def turn(self) -> bool:
-        """Whether this process is the one that measures now; of several nodes one is."""
-        ...
+        """Return whether this process is the one that measures now; of several nodes one is."""
 
     async def read(self, of: Collection[str], first: int) -> Sequence[Row]:
         """Return the rows of some things that began at the minute `first` or later."""
-        ...
 
     async def write(self, rows: Sequence[Row], oldest: int) -> None:
         """Write rows in the place of those of the same minute, and remove all that began before `oldest`."""
-        ...
 
     async def close(self) -> None:
         """Let go of files."""
-        ...
 
 
 class FileHistory:
@@ -78,13 +74,11 @@ class FileHistory:
         return True
 
     async def read(self, of: Collection[str], first: int) -> Sequence[Row]:
-
         query = "SELECT of, began, data FROM history WHERE of IN (SELECT value FROM json_each(?)) AND began >= ?"
         given = (json.dumps(list(of)), first)
         return await self._run(lambda: [Row(*row) for row in self._connection.execute(query, given)])
 
     async def write(self, rows: Sequence[Row], oldest: int) -> None:
-
         def work() -> None:
             with self._connection:
                 self._connection.executemany("INSERT OR REPLACE INTO history VALUES (?, ?, ?)", rows)
@@ -126,7 +120,7 @@ class SharedHistory:
         self._node = node
 
     async def turn(self) -> bool:
-        """Whether this node measures: it did last, or the last one has not for a while. By the clocks of nodes."""
+        """Return whether this node measures: it did last, or the last one has not for a while."""
         now = self._clock.wall()
 
         def work(connection: Connection) -> bool:

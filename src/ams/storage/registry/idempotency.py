@@ -10,25 +10,20 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, delete, select, update
 
-from ams.core.clock import Clock, Milliseconds
+from ams.core.clock import Milliseconds
 from ams.core.errors import NotFound, TopicGone
 from ams.core.names import Offset, TopicId, topic_id_text
-from ams.storage.database.database import Database
 from ams.storage.log.base import Appended
 from ams.storage.log.kafka.idempotency_store import Claim
-from ams.storage.registry.statements import Statement
+from ams.storage.registry.statements import Records, Statement
 from ams.storage.registry.tables import publish_claims, topic_sizes
 
 PORTION = 20_000  # claims forgotten by one statement: there may be more old ones than one has the time for
 RECENT = Milliseconds(600_000)  # younger claims stay until their topic goes, and are few enough to go with it
 
 
-class IdempotencyRecords:
-    """Implements `IdempotencyStore` of the log on Kafka. What is kept of a topic goes with the registry's topic."""
-
-    def __init__(self, database: Database, clock: Clock) -> None:
-        self._database = database
-        self._clock = clock
+class IdempotencyRecords(Records):
+    """Implements `IdempotencyStore` of the log on Kafka. Rows of a topic go with it."""
 
     async def claim(self, topic: TopicId, key: bytes, content: bytes, end: Offset, mark: str) -> Claim | None:
         said = {"topic": topic_id_text(topic), "key": key, "content": content, "log_end": end, "mine": mark}

@@ -18,13 +18,12 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
-from ams.core.clock import Clock
 from ams.core.errors import RegistryUnavailable, Unusable
 from ams.storage.database.database import Database
 from ams.storage.database.schema import reason
 from ams.storage.files import Disk
 from ams.storage.registry.logins import hash_of, secret_of
-from ams.storage.registry.statements import with_user_and_creator
+from ams.storage.registry.statements import Records, with_user_and_creator
 from ams.storage.registry.tables import REGISTRY, issuers, keys, named_tokens, push_secrets, signing_keys, users
 from ams.storage.secrets import Secrets, key_file
 
@@ -38,13 +37,8 @@ class SigningKey(NamedTuple):
     pem: str
 
 
-class SigningKeyRecords:
+class SigningKeyRecords(Records):
     """Signing keys by what they are for, one for each."""
-
-    def __init__(self, database: Database, secrets: Secrets, clock: Clock) -> None:
-        self._database = database
-        self._secrets = secrets
-        self._clock = clock
 
     async def find(self, purpose: str) -> SigningKey | None:
         """Return the key, None before there is one. Raises `Damaged` for one that cannot be read."""

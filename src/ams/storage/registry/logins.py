@@ -6,7 +6,6 @@ subject there (OpenID Connect Core 1.0, 2), so a binding outlives the issuer. Is
 API, with their secrets sealed.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
@@ -15,7 +14,7 @@ import msgspec
 import structlog
 from sqlalchemy import ColumnElement, Connection, Row, delete, insert, select, update
 
-from ams.core.clock import Clock, Milliseconds
+from ams.core.clock import Milliseconds
 from ams.core.errors import AlreadyExists, Damaged
 from ams.core.issuer import Issuer
 from ams.core.names import BindingName, IssuerName, TokenId, TokenName, UserId, UserName, new_uuid
@@ -23,32 +22,19 @@ from ams.core.public_keys import PublicKey
 from ams.core.rights import Rights
 from ams.core.versions import ANY_VERSION, Precondition
 from ams.storage import export_format
-from ams.storage.database.database import Database, first
+from ams.storage.database.database import first
 from ams.storage.database.invalidation import ISSUERS, PRINCIPAL, Cache, Invalidation
 from ams.storage.registry.records import Binding, KeyHolder, NamedToken, Principal, User, UserDetails
-from ams.storage.registry.statements import Statement, existing, record, with_user_and_creator
+from ams.storage.registry.statements import Records, Shared, Statement, existing, record, with_user_and_creator
 from ams.storage.registry.tables import TAKEN, bindings, issuers, named_tokens, users
-from ams.storage.registry.users import (
-    Roles,
-    UserRecords,
-    bound_principal,
-    key_holder,
-    put_memberships,
-    rights_read,
-    roles_to_change,
-)
+from ams.storage.registry.users import Roles, UserRecords, bound_principal, key_holder, put_memberships, roles_to_change
 from ams.storage.secrets import Secrets, new_token, token_hash
 
 logger = structlog.get_logger("ams.registry")
 
 
-class NamedTokenRecords:
+class NamedTokenRecords(Records):
     """Named tokens by user and name; `UserRecords.principal` finds whom one stands for."""
-
-    def __init__(self, database: Database, secrets: Secrets, clock: Clock) -> None:
-        self._database = database
-        self._secrets = secrets
-        self._clock = clock
 
     async def create(
         self,
@@ -60,14 +46,13 @@ class NamedTokenRecords:
         created_by: UserId | None,
         key: PublicKey | None = None,
     ) -> tuple[NamedToken, str]:
-        """Make a token of a user; return it with its text, which cannot be read again.
+        """Make a token of a user; return it with its text, which is empty with a key, and cannot be read again.
 
-        With a key the text is empty: only texts that are signed with that key count. Raises `AlreadyExists` when
-        the user has one of this name or any token has the key, `NotFound` when the user is gone.
+        Raises `AlreadyExists` for a name that the user has, or a key that any token has; `NotFound` without the user.
         """
         token, identity = new_token(), TokenId(new_uuid())
         row = insert(named_tokens).values(
-            id=identity, user_id=user, name=name, rights=rights_written(rights), created_on=self._clock.wall(),
+            id=identity, user_id=user, name=name, rights=rights, created_on=self._clock.wall(),
             expires_on=expires_on, **key_columns(key), **sealed(self._secrets, token_hash(token), identity),
             created_by=existing(created_by),
         )  # fmt: skip
@@ -120,11 +105,6 @@ def hash_of(secrets: Secrets, row: Row[Any]) -> str:
         raise Damaged(f"the stored token {row.name} of user {row.user} is damaged; revoke it") from None
 
 
-def rights_written(rights: Rights | None) -> str | None:
-    """Write a column of rights."""
-    return None if rights is None else json.dumps(rights)
-
-
 _TOKENS = with_user_and_creator(named_tokens)
 _NOTE_USES = Statement(
     """
@@ -140,7 +120,7 @@ def _is_token(user: UserId, name: TokenName) -> ColumnElement[bool]:
 
 
 def _named_token(row: Row[Any]) -> NamedToken:
-    return record(NamedToken, row, created_by=row.creator, rights=rights_read(row.rights))
+    return record(NamedToken, row, created_by=row.creator)
 
 
 FIRST_LOGIN = BindingName("first-login")  # name of the binding that is made with its user
@@ -149,15 +129,15 @@ _BOUND = TAKEN["bindings_issuer_unique"]
 _Identity = tuple[str, str]
 
 
-class BindingRecords:
+class BindingRecords(Records):
     """Bindings by user and name, and by identity."""
 
-    def __init__(self, database: Database, clock: Clock, cache_size: int, made_users: UserRecords) -> None:
-        self._database = database
-        self._clock = clock
+    def __init__(self, shared: Shared, made_users: UserRecords) -> None:
+        super().__init__(shared)
         self._users = made_users
-        self._principals: Cache[_Identity, tuple[Principal, bool]] = database.invalidations.new_cache(cache_size)
-        database.invalidations.on(PRINCIPAL, self._forget)
+        invalidations = shared.database.invalidations
+        self._principals: Cache[_Identity, tuple[Principal, bool]] = invalidations.new_cache(shared.cache_size)
+        invalidations.on(PRINCIPAL, self._forget)
 
     def known_principal(self, issuer: str, subject: str) -> Principal | None:
         """Return the user bound to an identity if that is in memory; None says nothing: `principal` does."""
@@ -192,8 +172,7 @@ class BindingRecords:
     async def first_login(self, name: UserName, details: UserDetails, roles: Roles, issuer: str, subject: str) -> User:
         """Make a user with memberships and bind it to an identity, all or nothing; the user has no creator.
 
-        Raises `AlreadyExists` "Identity is already bound to a user", also when another login was faster, or "User
-        already exists"; `NotFound` when a project is gone.
+        Raises `AlreadyExists` for a bound identity, then for a name that is taken; `NotFound` when a project is gone.
         """
         creation = self._users.creation(name, details, roles, None)
 
@@ -220,7 +199,7 @@ class BindingRecords:
 
         def work(connection: Connection) -> bool:
             changed = roles_to_change(connection, user, roles)
-            put_memberships(connection, user, changed, self._users.quotas)
+            put_memberships(connection, user, changed, self._quotas)
             if changed:
                 connection.execute(update(users).where(users.c.id == user).values(modified_on=now))
             return bool(changed)
@@ -266,15 +245,13 @@ _CHANGED = Invalidation(ISSUERS, ())
 _COLUMNS = ("name", "url", "client_secret")  # of an issuer; its other fields are one text
 
 
-class IssuerRecords:
+class IssuerRecords(Records):
     """Issuers: few, and looked up for every token that is not known yet, so all of them are in memory."""
 
-    def __init__(self, database: Database, secrets: Secrets, clock: Clock) -> None:
-        self._database = database
-        self._secrets = secrets
-        self._clock = clock
-        self._all: Cache[str, Sequence[Issuer]] = database.invalidations.new_cache(1)
-        database.invalidations.on(ISSUERS, lambda: self._all.forget(_ALL))
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
+        self._all: Cache[str, Sequence[Issuer]] = shared.database.invalidations.new_cache(1)
+        shared.database.invalidations.on(ISSUERS, lambda: self._all.forget(_ALL))
 
     async def all(self) -> Sequence[Issuer]:
         """Return all issuers, oldest first; cached. One whose stored secret is damaged comes without it."""

@@ -7,46 +7,28 @@ one row however much a node owns. Turns of nodes are taken one after the other: 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
+import sqlalchemy as sa
 from pyroaring import BitMap64
-from sqlalchemy import ColumnElement, Connection, Row, Select, delete, func, insert, or_, select, update
 
-from ams.core.clock import Clock, Milliseconds
+from ams.core.clock import Milliseconds
 from ams.core.errors import Conflict, Damaged
 from ams.core.names import Offset, ProjectId, SnapshotName, SubscriptionId, TopicId, topic_id, topic_id_text
 from ams.core.offsets import packed, unpacked
-from ams.core.parallel_options import ParallelOptions
-from ams.storage.database.database import Database
 from ams.storage.registry.records import Page, PageRequest, Snapshot
-from ams.storage.registry.statements import Statement, among, page_of, record
+from ams.storage.registry.statements import Records, Statement, among, page_of, record
 from ams.storage.registry.tables import parallel_nodes, parallel_owners, snapshots, subscriptions, topics
 
 MOST_SNAPSHOTS = 5000  # of one project
-_options = msgspec.json.Decoder(ParallelOptions)
 
 
-def stored(options: ParallelOptions | None) -> str | None:
-    """Return options as the table holds them."""
-    return None if options is None else msgspec.json.encode(options).decode()
-
-
-def read(text: str | None) -> ParallelOptions | None:
-    """Read what the table holds."""
-    return None if text is None else _options.decode(text)
-
-
-IS_ATTACHED: ColumnElement[bool] = or_(
-    subscriptions.c.parallel.is_(None), ~subscriptions.c.parallel.contains('"detached":true')
+IS_ATTACHED: sa.ColumnElement[bool] = sa.or_(
+    subscriptions.c.parallel.is_(None), ~sa.type_coerce(subscriptions.c.parallel, sa.Text).contains('"detached":true')
 )
-"""Whether a subscription is not detached, in a query. Only a field is written so: in texts, quotes are escaped."""
+"""In a query: the subscription is not detached. Only a field is written so: in texts, quotes are escaped."""
 
 
-class SnapshotRecords:
+class SnapshotRecords(Records):
     """Snapshots by project and name; one that has expired is not there, whether it was deleted already or not."""
-
-    def __init__(self, database: Database, clock: Clock) -> None:
-        self._database = database
-        self._clock = clock
 
     async def create(self, made: Snapshot) -> bool:
         """Make a snapshot, and remove all that have expired; False, and nothing made, when its topic is gone.
@@ -54,15 +36,15 @@ class SnapshotRecords:
         Raises `AlreadyExists`, `NotFound` when the project is gone, `Conflict` when it has very many.
         """
         topic = topic_id_text(made.topic_id)
-        row = insert(snapshots).values(
+        row = sa.insert(snapshots).values(
             project_id=made.project_id, name=made.name, topic_id=topic, floor=made.floor, done=packed(made.done),
             created_on=made.created_on, expires_on=made.expires_on, labels=made.labels,
         )  # fmt: skip
-        expired = delete(snapshots).where(snapshots.c.expires_on <= self._clock.wall())
-        count = select(func.count()).select_from(snapshots).where(snapshots.c.project_id == made.project_id)
+        expired = sa.delete(snapshots).where(snapshots.c.expires_on <= self._clock.wall())
+        count = sa.select(sa.func.count()).select_from(snapshots).where(snapshots.c.project_id == made.project_id)
 
-        def work(connection: Connection) -> bool:
-            if connection.scalar(select(topics.c.id).where(topics.c.id == topic)) is None:
+        def work(connection: sa.Connection) -> bool:
+            if connection.scalar(sa.select(topics.c.id).where(topics.c.id == topic)) is None:
                 return False
             connection.execute(expired)
             if (connection.scalar(count) or 0) >= MOST_SNAPSHOTS:
@@ -97,38 +79,38 @@ class SnapshotRecords:
 
     async def delete(self, project: ProjectId, name: SnapshotName) -> bool:
         """Remove a snapshot; return whether there was one."""
-        removal = self._there(delete(snapshots)).where(_is(project, name))
+        removal = self._there(sa.delete(snapshots)).where(_is(project, name))
         return await self._database.change(removal, grows=False) > 0
 
     async def floors(self) -> Sequence[tuple[TopicId, Offset]]:
         """Return for each snapshot the first offset of its topic that was not done."""
-        query = self._there(select(snapshots.c.topic_id, snapshots.c.floor))
+        query = self._there(sa.select(snapshots.c.topic_id, snapshots.c.floor))
         return await self._database.rows(query, lambda row: (topic_id(row.topic_id), Offset(row.floor)))
 
     async def delete_expired(self) -> int:
         """Remove those that have expired; return how many."""
-        removal = delete(snapshots).where(snapshots.c.expires_on <= self._clock.wall())
+        removal = sa.delete(snapshots).where(snapshots.c.expires_on <= self._clock.wall())
         return await self._database.change(removal, grows=False)
 
     async def _change(self, project: ProjectId, name: SnapshotName, **values: object) -> bool:
-        change = self._there(update(snapshots)).where(_is(project, name)).values(**values)
+        change = self._there(sa.update(snapshots)).where(_is(project, name)).values(**values)
         return await self._database.change(change) > 0
 
     def _there(self, statement: Any) -> Any:
         return statement.where(snapshots.c.expires_on > self._clock.wall())
 
 
-_LISTED: Select[Any] = select(
+_LISTED: sa.Select[Any] = sa.select(
     snapshots.c.number, snapshots.c.project_id, snapshots.c.name, snapshots.c.topic_id, topics.c.name.label("topic"),
     snapshots.c.floor, snapshots.c.created_on, snapshots.c.expires_on, snapshots.c.labels,
 ).join(topics, topics.c.id == snapshots.c.topic_id)  # fmt: skip
 
 
-def _is(project: ProjectId, name: SnapshotName) -> ColumnElement[bool]:
+def _is(project: ProjectId, name: SnapshotName) -> sa.ColumnElement[bool]:
     return (snapshots.c.project_id == project) & (snapshots.c.name == name)
 
 
-def done_of(row: Row[Any]) -> BitMap64:
+def done_of(row: sa.Row[Any]) -> BitMap64:
     """Return what was done of a snapshot; raise `Damaged`."""
     try:
         return unpacked(row.done)
@@ -136,7 +118,7 @@ def done_of(row: Row[Any]) -> BitMap64:
         raise Damaged(f"snapshot {row.name} of project {row.project_id}: {error}") from None
 
 
-def _snapshot(row: Row[Any], done: BitMap64 | None = None) -> Snapshot:
+def _snapshot(row: sa.Row[Any], done: BitMap64 | None = None) -> Snapshot:
     return record(Snapshot, row, topic_id=topic_id(row.topic_id), done=done or BitMap64())
 
 
@@ -161,12 +143,8 @@ class Turn(NamedTuple):
     owners: Mapping[SubscriptionId, Node]  # of the subscriptions it asked for, without those that are gone
 
 
-class OwnerRecords:
+class OwnerRecords(Records):
     """Nodes, and the subscriptions that they own."""
-
-    def __init__(self, database: Database, clock: Clock) -> None:
-        self._database = database
-        self._clock = clock
 
     async def turn(
         self,
@@ -181,9 +159,9 @@ class OwnerRecords:
         It gets `seized` ones from any other node. Raises `RegistryUnavailable`.
         """
 
-        def work(connection: Connection) -> Turn:
+        def work(connection: sa.Connection) -> Turn:
             _ENDED.run(connection, clock=self._clock)
-            is_kept = connection.scalar(select(parallel_nodes.c.node).where(parallel_nodes.c.node == node.name))
+            is_kept = connection.scalar(sa.select(parallel_nodes.c.node).where(parallel_nodes.c.node == node.name))
             said = {"node": node.name, "url": node.url, "pubsub": node.pubsub or None}
             _LIVES.run(connection, clock=self._clock, **said, lease=_LEASE_MS)
             _release(connection, node.name, released)
@@ -212,20 +190,20 @@ class OwnerRecords:
 
     async def leave(self, node: Node) -> None:
         """Release all that a node owns. Raises `RegistryUnavailable`."""
-        leaving = delete(parallel_nodes).where(parallel_nodes.c.node == node.name)
+        leaving = sa.delete(parallel_nodes).where(parallel_nodes.c.node == node.name)
         await self._database.in_turn(lambda connection: connection.execute(leaving).rowcount, _TURN)
 
 
-def _release(connection: Connection, node: str | None, subscriptions: Collection[SubscriptionId]) -> None:
+def _release(connection: sa.Connection, node: str | None, subscriptions: Collection[SubscriptionId]) -> None:
     """Release what a node owns of these; None: what any node does."""
     if not subscriptions:
         return
     is_asked = parallel_owners.c.subscription_id.in_(among(connection, sorted(subscriptions)))
-    removal = delete(parallel_owners).where(is_asked)
+    removal = sa.delete(parallel_owners).where(is_asked)
     connection.execute(removal if node is None else removal.where(parallel_owners.c.node == node))
 
 
-def _node(row: Row[Any]) -> Node:
+def _node(row: sa.Row[Any]) -> Node:
     return Node(row.node, row.url, row.pubsub or "")
 
 
@@ -250,6 +228,6 @@ _OWNER = Statement(
     """
 )
 _ALIVE = Statement("SELECT node, url, pubsub FROM parallel_nodes WHERE until > {now} ORDER BY url, node")
-_OWNERS = select(parallel_owners.c.subscription_id, parallel_nodes).join(
+_OWNERS = sa.select(parallel_owners.c.subscription_id, parallel_nodes).join(
     parallel_nodes, parallel_nodes.c.node == parallel_owners.c.node
 )

@@ -6,33 +6,32 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, Connection, Row, Table, delete, exists, func, insert, select, update
 
 from ams.core import quotas
-from ams.core.clock import Clock, Milliseconds
+from ams.core.clock import Milliseconds
 from ams.core.names import ProjectId, ProjectName, SubscriptionId, TopicId, UserId, new_uuid, topic_id
 from ams.core.quotas import COUNTED, MEMBERS, NO_LIMITS, SCHEMA_BYTES, SCHEMAS, SUBSCRIPTIONS, TOPICS, Quotas
 from ams.core.versions import ANY_VERSION, Precondition
 from ams.storage.database.database import Database, first
 from ams.storage.database.invalidation import PROJECT, Cache, Invalidation
 from ams.storage.registry.records import Project
-from ams.storage.registry.statements import existing, record, with_creator
+from ams.storage.registry.statements import Records, Shared, existing, record, with_creator
 from ams.storage.registry.tables import memberships, projects, schema_revisions, schemas, subscriptions, topics, users
 
 
 class Owned(NamedTuple):
-    """What a deleted project leaves outside the registry: logs and cursors."""
+    """Logs and cursors that a deleted project leaves outside the registry."""
 
     topics: Sequence[TopicId]
     subscriptions: Sequence[SubscriptionId]
 
 
-class ProjectRecords:
+class ProjectRecords(Records):
     """Projects by name and identity."""
 
-    def __init__(self, database: Database, clock: Clock, cache_size: int) -> None:
-        self._database = database
-        self._clock = clock
-        self._by_name: Cache[str, Project] = database.invalidations.new_cache(cache_size)
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
+        self._by_name: Cache[str, Project] = shared.database.invalidations.new_cache(shared.cache_size)
         self.known = self._by_name.known  # by name, in memory; None says nothing: `find` does
-        database.invalidations.on(PROJECT, self._forget)
+        shared.database.invalidations.on(PROJECT, self._forget)
 
     async def find(self, name: str) -> Project | None:
         """Return a project, None when there is none; cached."""
@@ -138,7 +137,6 @@ def _project(row: Row[Any]) -> Project:
 
 
 _TABLES: Mapping[str, Table] = {TOPICS: topics, SUBSCRIPTIONS: subscriptions, SCHEMAS: schemas, MEMBERS: memberships}
-_SIZE = func.coalesce(func.sum(schema_revisions.c.bytes), 0)
 
 
 class QuotaRecords:
@@ -148,20 +146,22 @@ class QuotaRecords:
         self._database = database
         self.rules = quotas
 
-    def require(self, connection: Connection, project: str, *names: str) -> None:
+    def require(self, connection: Connection, project: str, *names: str, more: int = 0) -> None:
         """Raise `QuotaExceeded` when a project has more than it may. Call it after the addition, in its transaction.
 
         So a name that is taken is said first. Writes run as if one after the other: two at once cannot pass together.
         """
+        own = connection.scalar(select(projects.c.quotas).where(projects.c.id == project)) or NO_LIMITS
         for name in names:
-            self._require(connection, project, name)
+            if self.rules.limit(own, name):
+                self.rules.check(own, name, (connection.scalar(_query(name, project)) or 0) + more)
 
     async def require_room(self, project: ProjectId, name: str) -> None:
         """Raise `QuotaExceeded`, or `RegistryUnavailable` on a full disk, when one more would be refused.
 
         To ask before something is made elsewhere. Two at once may pass; `require` decides.
         """
-        await self._database.read(lambda connection: self._require(connection, project, name, 1))
+        await self._database.read(lambda connection: self.require(connection, project, name, more=1))
         await self._database.require_room()
 
     async def used(self, project: ProjectId) -> quotas.Limits:
@@ -170,16 +170,12 @@ class QuotaRecords:
             lambda connection: {name: connection.scalar(_query(name, project)) or 0 for name in COUNTED}
         )
 
-    def _require(self, connection: Connection, project: str, name: str, more: int = 0) -> None:
-        own = connection.scalar(select(projects.c.quotas).where(projects.c.id == project)) or NO_LIMITS
-        if self.rules.limit(own, name):
-            self.rules.check(own, name, (connection.scalar(_query(name, project)) or 0) + more)
-
 
 def _query(name: str, project: str) -> Any:
     if name == SCHEMA_BYTES:
         joined = schema_revisions.join(schemas, schemas.c.id == schema_revisions.c.schema_id)
-        return select(_SIZE).select_from(joined).where(schemas.c.project_id == project)
+        size = func.coalesce(func.sum(schema_revisions.c.bytes), 0)
+        return select(size).select_from(joined).where(schemas.c.project_id == project)
     table = _TABLES[name]
     is_own: ColumnElement[bool] = table.c.project_id == project
     counted = select(func.count()).select_from(table).where(is_own)

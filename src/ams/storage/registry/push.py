@@ -9,19 +9,16 @@ import msgspec
 import structlog
 from sqlalchemy import ColumnElement, Connection, delete, insert, select, text, update
 
-from ams.core.clock import Clock, Milliseconds
+from ams.core.clock import Milliseconds
 from ams.core.errors import Damaged, RegistryUnavailable, SubscriptionGone
 from ams.core.names import ProjectName, SubscriptionId, SubscriptionName, TopicName
 from ams.core.push_config import PushConfig
 from ams.push.leases import LEASE_SECONDS, Heartbeat, Holdings, Subscriptions, share
 from ams.storage.database.database import Database
-from ams.storage.registry import parallel
-from ams.storage.registry.statements import Statement, among
+from ams.storage.registry.statements import Records, Shared, Statement, among
 from ams.storage.registry.tables import projects, push_holders, push_leases, push_secrets, subscriptions, topics
-from ams.storage.secrets import Secrets
 from ams.wire.push import WorkerState
 
-_config = msgspec.json.Decoder(PushConfig)
 _state = msgspec.json.Decoder(WorkerState)
 logger = structlog.get_logger("ams.registry")
 
@@ -40,16 +37,6 @@ class Pushed(NamedTuple):
     counts_attempts: bool = False  # whether it is a parallel one with a dead letter policy
 
 
-def stored(config: PushConfig | None) -> str | None:
-    """Return a configuration as the table holds it."""
-    return None if config is None else msgspec.json.encode(config).decode()
-
-
-def read(text: str | None) -> PushConfig | None:
-    """Read what the table holds."""
-    return None if text is None else _config.decode(text)
-
-
 class PushedRecords:
     """All subscriptions to deliver. They are used often and change seldom, so they are read after a change only."""
 
@@ -66,17 +53,15 @@ class PushedRecords:
         stamp, known = connection.scalar(_STAMP[connection.dialect.name]), self._known
         if stamp == known[0]:
             return known
-        found = []
-        for row in connection.execute(_PUSHED).all():
-            config, options = _config.decode(row.push), parallel.read(row.parallel)
-            if config.verified:
-                found.append(
-                    Pushed(
-                        row.id, row.project, row.name, row.topic, row.topic_id or "", row.ack_deadline_seconds, config,
-                        is_parallel=options is not None,
-                        counts_attempts=options is not None and options.dead_letter_policy is not None,
-                    )
-                )  # fmt: skip
+        found = [
+            Pushed(
+                row.id, row.project, row.name, row.topic, row.topic_id or "", row.ack_deadline_seconds, row.push,
+                is_parallel=row.parallel is not None,
+                counts_attempts=row.parallel is not None and row.parallel.dead_letter_policy is not None,
+            )
+            for row in connection.execute(_PUSHED).all()
+            if row.push.verified
+        ]  # fmt: skip
         return stamp, found
 
 
@@ -114,24 +99,18 @@ _STAMP = {
 Check = Callable[[PushConfig | None], None]  # raises when a subscription may have no secret
 
 
-class PushSecretRecords:
+class PushSecretRecords(Records):
     """Secrets that sign the deliveries of a subscription, sealed as tokens are, and bound to the subscription.
 
     A subscription has none, one, or, for a while after a rotation, two that are valid.
     """
 
-    def __init__(self, database: Database, secrets: Secrets, clock: Clock) -> None:
-        self._database = database
-        self._secrets = secrets
-        self._clock = clock
-
     async def rotate(
         self, subscription: SubscriptionId, secret: str, keep: Milliseconds, check: Check
     ) -> Milliseconds | None:
-        """Sign with another secret from now on; the one before stays valid for `keep`, those before it no longer.
+        """Sign with another secret from now on; the one before, if any, stays valid for `keep`: return its end.
 
-        Returns when the one before ends; None without one. Raises `SubscriptionGone`, then all that `check` raises:
-        nothing has changed then.
+        Raises `SubscriptionGone`, then all that `check` raises: nothing has changed then.
         """
         now = self._clock.wall()
         sealed = self._secrets.seal_push(secret, subscription)
@@ -141,7 +120,7 @@ class PushSecretRecords:
             row = connection.execute(query).first()
             if row is None:
                 raise SubscriptionGone
-            check(read(row.push))
+            check(row.push)
             until = _end_others(connection, subscription, now, keep)
             values = {"subscription_id": subscription, "sealed": sealed, "created_on": now}
             connection.execute(insert(push_secrets).values(**values))
@@ -195,15 +174,14 @@ _TURN = 0x616D735F62656174  # "ams_beat" in ASCII
 _States = Mapping[SubscriptionId, WorkerState]
 
 
-class StoredLeases:
+class StoredLeases(Records):
     """Leases of push delivery in the database, which nodes share (`ams.push.leases`).
 
     A heartbeat is one transaction, one after the other: no two give the same to two holders. Times are the database's.
     """
 
-    def __init__(self, database: Database, clock: Clock) -> None:
-        self._database = database
-        self._clock = clock
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
         self._waiting: dict[str, _States] = {}  # states to write with the next heartbeats, by holder
         self._newest: dict[str, object] = {}  # heartbeats by holder: one that was given up and still waits is too late
 
@@ -233,7 +211,7 @@ class StoredLeases:
         return None if found is None else _state.decode(found)
 
     async def is_held(self) -> bool:
-        """Whether any holder is alive. Raises `RegistryUnavailable`."""
+        """Return whether any holder is alive. Raises `RegistryUnavailable`."""
         return bool(await self._database.read(lambda connection: _IS_HELD.run(connection, clock=self._clock).scalar()))
 
     # In the threads.
@@ -249,10 +227,13 @@ class StoredLeases:
         if freed := standing.own - found.leases:
             is_freed = push_leases.c.subscription_id.in_(among(connection, sorted(freed)))
             connection.execute(delete(push_leases).where(is_freed))
-        missing = _take(connection, heartbeat.holder, found.leases - standing.own)
+        missing = found.leases - standing.own
+        if missing:  # those that cannot be taken are not there any more
+            rows = [(each,) for each in sorted(missing)]
+            missing -= frozenset(_TAKE.run(connection, rows, holder=heartbeat.holder).scalars())
         if states:
-            rows = [(each, msgspec.json.encode(state).decode()) for each, state in states.items()]
-            _TELL.run(connection, rows, clock=self._clock, holder=heartbeat.holder)
+            told = [(each, msgspec.json.encode(state).decode()) for each, state in states.items()]
+            _TELL.run(connection, told, clock=self._clock, holder=heartbeat.holder)
         living = {*standing.others, heartbeat.holder}
         if heartbeat.leaving and not found.leases:
             connection.execute(delete(push_holders).where(push_holders.c.holder == heartbeat.holder))
@@ -270,14 +251,11 @@ class StoredLeases:
         return Holdings(held.pop(holder, frozenset()), held, leaving)
 
 
-class OtherHolders:
+class OtherHolders(Records):
     """Keeps the promise of `ams.push.leases.Others`, by a row of a holder whose lease is over."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
     async def are_there(self) -> bool:
-        """Whether there are any, by the last note. Raises `RegistryUnavailable`."""
+        """Return whether there are any, by the last note. Raises `RegistryUnavailable`."""
         found = select(push_holders.c.holder).where(push_holders.c.holder == _OTHERS)
         return await self._database.value(found) is not None
 
@@ -290,14 +268,6 @@ class OtherHolders:
                 connection.execute(insert(push_holders).values(holder=_OTHERS, until=0, leaving=True))
 
         await self._database.write(work, grows=False)
-
-
-def _take(connection: Connection, holder: str, subscriptions: Subscriptions) -> Subscriptions:
-    """Give leases to a holder; return those of subscriptions that are not there any more."""
-    if not subscriptions:
-        return frozenset()
-    rows = [(each,) for each in sorted(subscriptions)]
-    return subscriptions - frozenset(_TAKE.run(connection, rows, holder=holder).scalars())
 
 
 # One row a holder, rather than one a lease.

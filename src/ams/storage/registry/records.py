@@ -1,4 +1,4 @@
-"""What the registry holds, as frozen values; times are milliseconds since the epoch."""
+"""Records of the registry, as frozen values; times are milliseconds since the epoch."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -39,7 +39,7 @@ U = TypeVar("U")
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """Which page of a list is asked for (contract 4): size 0 or less is everything, an empty token the first page."""
+    """A page of a list (contract 4): size 0 or less is everything, an empty token the first page."""
 
     size: int = 0
     token: str = ""
@@ -114,7 +114,7 @@ class Login:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """What a token stands for: as much of its user as deciding a request needs."""
+    """The user of a token, as much as deciding a request needs."""
 
     id: UserId
     name: UserName
@@ -125,7 +125,7 @@ class Principal:
 
 @dataclass(frozen=True, slots=True)
 class SchemaContent:
-    """What one revision of a schema says."""
+    """One revision of a schema."""
 
     type: str  # `json` or `avro`
     payload: str | None  # the schema of the data, as JSON; None: only attributes are checked
@@ -151,7 +151,7 @@ class Schema:
 
 @dataclass(frozen=True, slots=True)
 class AttachedSchema:
-    """Which revision of which schema the messages of a topic must keep."""
+    """The revision of a schema that the messages of a topic must keep."""
 
     id: SchemaId
     name: SchemaName
@@ -193,7 +193,7 @@ class Subscription:
 
     @property
     def is_detached(self) -> bool:
-        """Whether it gets nothing any more, for good."""
+        """Return whether it gets nothing any more, for good."""
         return self.parallel is not None and self.parallel.detached
 
 
@@ -234,7 +234,7 @@ class Applicant:
 
 @dataclass(frozen=True, slots=True)
 class UserDetails(Applicant):
-    """What a body says about a user (contract 5.3). Empty text and None mean: not said."""
+    """A body about a user (contract 5.3). Empty text and None mean: not said."""
 
     name: str = ""  # a new name; ignored at creation, where the path decides
     grants: tuple[Grant, ...] | None = None  # all memberships that the user will have

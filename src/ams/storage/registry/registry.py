@@ -25,6 +25,7 @@ from ams.storage.registry.projects import ProjectRecords, QuotaRecords
 from ams.storage.registry.push import OtherHolders, PushSecretRecords, StoredLeases
 from ams.storage.registry.resources import SubscriptionRecords, TopicRecords
 from ams.storage.registry.schemas import SchemaRecords
+from ams.storage.registry.statements import Shared
 from ams.storage.registry.tables import REGISTRY, audit, keys
 from ams.storage.registry.users import RegistrationRecords, UserRecords
 from ams.storage.secrets import Secrets
@@ -36,7 +37,7 @@ _OTHER_KEY = "the token key is not the one this registry's tokens were encrypted
 
 
 class Registry:
-    """What exists. Its calls raise `RegistryUnavailable` when the database cannot answer."""
+    """All records. Calls raise `RegistryUnavailable` when the database cannot answer."""
 
     def __init__(
         self, database: Database, secrets: Secrets, clock: Clock, cache_size: int, quotas: Quotas | None = None
@@ -45,24 +46,25 @@ class Registry:
         self._secrets = secrets
         self._clock = clock
         self.quotas = QuotaRecords(database, quotas or Quotas())
-        self.users = UserRecords(database, secrets, clock, cache_size, self.quotas)
-        self.named_tokens = NamedTokenRecords(database, secrets, clock)
-        self.bindings = BindingRecords(database, clock, cache_size, self.users)
-        self.issuers = IssuerRecords(database, secrets, clock)
-        self.topics = TopicRecords(database, clock, cache_size, self.quotas)
-        self.schemas = SchemaRecords(database, clock, self.quotas)
-        self.subscriptions = SubscriptionRecords(database, clock, cache_size, self.quotas)
-        self.snapshots = SnapshotRecords(database, clock)
-        self.push_secrets = PushSecretRecords(database, secrets, clock)
-        self.signing_keys = SigningKeyRecords(database, secrets, clock)
-        self.owners = OwnerRecords(database, clock)
-        self.projects = ProjectRecords(database, clock, cache_size)
-        self.registrations = RegistrationRecords(database, clock, self.users)
-        self.tallies = TallyRecords(database)
-        self.figures = FigureRecords(database)
-        self.idempotency = IdempotencyRecords(database, clock)
-        self.push_leases = StoredLeases(database, clock)
-        self.other_holders = OtherHolders(database)
+        shared = Shared(database, secrets, clock, self.quotas, cache_size)
+        self.users = UserRecords(shared)
+        self.named_tokens = NamedTokenRecords(shared)
+        self.bindings = BindingRecords(shared, self.users)
+        self.issuers = IssuerRecords(shared)
+        self.topics = TopicRecords(shared)
+        self.schemas = SchemaRecords(shared)
+        self.subscriptions = SubscriptionRecords(shared)
+        self.snapshots = SnapshotRecords(shared)
+        self.push_secrets = PushSecretRecords(shared)
+        self.signing_keys = SigningKeyRecords(shared)
+        self.owners = OwnerRecords(shared)
+        self.projects = ProjectRecords(shared)
+        self.registrations = RegistrationRecords(shared, self.users)
+        self.tallies = TallyRecords(shared)
+        self.figures = FigureRecords(shared)
+        self.idempotency = IdempotencyRecords(shared)
+        self.push_leases = StoredLeases(shared)
+        self.other_holders = OtherHolders(shared)
         self.audit = AuditRecords(database, audit)
 
     @classmethod
@@ -77,10 +79,9 @@ class Registry:
         cache_size: int = CACHE_SIZE,
         quotas: Quotas | None = None,
     ) -> Self:
-        """Open the database at `url` (`database.sqlite_url`, or PostgreSQL's), making or migrating its tables.
+        """Open the database at `url`, making or migrating its tables; `key` (32 bytes) encrypts the tokens.
 
-        `key` (32 bytes) encrypts the tokens; `space` is that of the disk a file is on. Raises `Unusable` for another
-        database or key; `RegistryUnavailable`, which says why, for a PostgreSQL that does not answer now.
+        Raises `Unusable` for another database or key; `RegistryUnavailable` for a PostgreSQL that does not answer.
         """
         secrets = Secrets(key)
         database = await opened(
@@ -103,7 +104,7 @@ class Registry:
         return self._database.away
 
     async def is_empty(self) -> bool:
-        """Whether the registry has no user and no topic: it is new, or it was lost."""
+        """Return whether the registry has no user and no topic: it is new, or it was lost."""
         return not await self.users.exist() and not await self.topics.ids()
 
     async def change_key(self, key: bytes) -> int:

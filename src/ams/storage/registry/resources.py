@@ -5,7 +5,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, Table, delete, func, insert, select, true, update
 
-from ams.core.clock import Clock, Milliseconds
+from ams.core.clock import Milliseconds
 from ams.core.errors import NoMembers, NotFound, SubscriptionGone, TopicGone
 from ams.core.names import (
     ProjectId,
@@ -24,13 +24,12 @@ from ams.core.parallel_options import OptionsChange, ParallelOptions
 from ams.core.push_config import HTTP_ENDPOINT, PushConfig
 from ams.core.quotas import SUBSCRIPTIONS, TOPICS
 from ams.core.versions import ANY_VERSION, Precondition
-from ams.storage.database.database import Database, first
+from ams.storage.database.database import first
 from ams.storage.database.invalidation import SCHEMA, SUBSCRIPTION, TOPIC, Cache, Invalidation
 from ams.storage.registry import parallel, push
 from ams.storage.registry.counts import Advance, add_to_project
-from ams.storage.registry.projects import QuotaRecords
 from ams.storage.registry.records import NO_LABELS, NO_USERS, AttachedSchema, Page, PageRequest, Subscription, Topic
-from ams.storage.registry.statements import page_of
+from ams.storage.registry.statements import Records, Shared, page_of, record
 from ams.storage.registry.tables import (
     memberships,
     projects,
@@ -51,7 +50,7 @@ N = TypeVar("N", bound=str)
 PushChange = Callable[[PushConfig | None], PushConfig | None]  # of the present one; if it raises, nothing changes
 
 
-class _ResourceRecords(Generic[R, N]):
+class _ResourceRecords(Records, Generic[R, N]):
     """Common parts of topics and subscriptions: names in a project, a cache, pages, and access lists."""
 
     _kind: str  # its name in caches (`ams.storage.database.invalidation`)
@@ -60,16 +59,13 @@ class _ResourceRecords(Generic[R, N]):
     _access: Table
     _query: Select[Any]
 
-    def __init__(self, database: Database, clock: Clock, cache_size: int, quotas: QuotaRecords) -> None:
-        self._database = database
-        self._clock = clock
-        self._quotas = quotas
-        self._by_name: Cache[tuple[str, str], R] = database.invalidations.new_cache(cache_size)
-        self.known: Callable[[tuple[str, str]], R | None] = (
-            self._by_name.known
-            # By project and name, in memory; None: see `find`.
-        )
-        database.invalidations.on(self._kind, lambda project, name: self._by_name.forget((project, name)))
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
+        invalidations = shared.database.invalidations
+        self._by_name: Cache[tuple[str, str], R] = invalidations.new_cache(shared.cache_size)
+        # By project and name, in memory; None: see `find`.
+        self.known: Callable[[tuple[str, str]], R | None] = self._by_name.known
+        invalidations.on(self._kind, lambda project, name: self._by_name.forget((project, name)))
 
     async def find(self, project: ProjectId, name: N) -> R | None:
         """Return a topic or subscription with its access list, None when there is none; cached."""
@@ -201,16 +197,16 @@ class TopicRecords(_ResourceRecords[Topic, TopicName]):
         .outerjoin(schemas, schemas.c.id == topic_schemas.c.schema_id)
     )  # fmt: skip
 
-    def __init__(self, database: Database, clock: Clock, cache_size: int, quotas: QuotaRecords) -> None:
-        super().__init__(database, clock, cache_size, quotas)
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
 
         def forget_schema(schema: str) -> None:
             self._by_name.forget_where(lambda _, topic: topic.schema is not None and topic.schema.id == schema)
 
-        database.invalidations.on(SCHEMA, forget_schema)
+        shared.database.invalidations.on(SCHEMA, forget_schema)
 
     async def exists(self, topic: TopicId) -> bool:
-        """Whether a topic is there now; never answered from what was read before."""
+        """Return whether a topic is there now; never answered from what was read before."""
         query = select(topics.c.number).where(topics.c.id == topic_id_text(topic))
         return await self._database.value(query) is not None
 
@@ -301,9 +297,7 @@ class TopicRecords(_ResourceRecords[Topic, TopicName]):
         return dict(await self._database.rows(_RETENTIONS, lambda row: (topic_id(row.id), row.retention)))
 
     async def delete(self, topic: Topic, last: Sequence[Advance] = (), expected: Precondition = ANY_VERSION) -> bool:
-        """Remove a topic, and add its `last` messages to its project's days unless counted meanwhile; False if it is
-        gone.
-        """
+        """Remove a topic, and add its `last` messages to its project's days unless counted; False if it is gone."""
         removal = delete(topics).where(topics.c.id == topic_id_text(topic.id)).returning(topics.c.id)
 
         def work(connection: Connection) -> bool:
@@ -385,9 +379,9 @@ class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
     _kind, _gone, _table, _access = SUBSCRIPTION, SubscriptionGone, subscriptions, subscription_access
     _query = select(subscriptions)
 
-    def __init__(self, database: Database, clock: Clock, cache_size: int, quotas: QuotaRecords) -> None:
-        super().__init__(database, clock, cache_size, quotas)
-        self._pushed = push.PushedRecords(database)
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
+        self._pushed = push.PushedRecords(shared.database)
 
     async def of_topic(self, project: ProjectId, topic: TopicName) -> Sequence[SubscriptionName]:
         """Return the names of all subscriptions to a topic's name, oldest first."""
@@ -417,14 +411,13 @@ class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
     async def expiring(self) -> Sequence[Expiring]:
         """Return all subscriptions that go when they are not used for a time."""
         rows = await self._database.read(lambda connection: connection.execute(PARALLEL).all())
-        found = [(row, parallel.read(row.parallel)) for row in rows]
         return [
             Expiring(
-                row.id, Title(row.project, row.name), options.expiration_ttl, row.used_on or row.created_on,
+                row.id, Title(row.project, row.name), row.parallel.expiration_ttl, row.used_on or row.created_on,
                 max(row.created_on, row.used_on or 0, row.last_pull or 0),
             )
-            for row, options in found
-            if options is not None and options.expiration_ttl is not None
+            for row in rows
+            if row.parallel.expiration_ttl is not None
         ]  # fmt: skip
 
     async def note_uses(self, uses: Mapping[SubscriptionId, Milliseconds]) -> None:
@@ -486,7 +479,7 @@ class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
         now = self._clock.wall()
         row = insert(subscriptions).values(
             id=identity, project_id=project, name=name, topic=topic, ack_deadline_seconds=ack_deadline_seconds,
-            push=push.stored(config), created_on=now, parallel=parallel.stored(options), labels=labels,
+            push=config, created_on=now, parallel=options, labels=labels,
         )  # fmt: skip
 
         def work(connection: Connection) -> None:
@@ -517,7 +510,7 @@ class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
             if row is None:
                 raise SubscriptionGone
             expected.check(lambda: self._find(connection, project, name))
-            after = parallel.stored(change(parallel.read(row.parallel)))
+            after = change(row.parallel)
             connection.execute(update(subscriptions).where(self._is(project, name)).values(parallel=after))
 
         await self._database.write(work, self._forget(project, name))
@@ -540,9 +533,9 @@ class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
             if row is None:
                 raise SubscriptionGone
             expected.check(lambda: self._record(row))
-            before = push.read(row.push)
+            before = row.push
             after = change(before)
-            connection.execute(update(subscriptions).where(self._is(project, name)).values(push=push.stored(after)))
+            connection.execute(update(subscriptions).where(self._is(project, name)).values(push=after))
             if after is None or after.type != HTTP_ENDPOINT:
                 push.forget_secrets(connection, row.id)
             if (before and before.verified) or (after and after.verified):
@@ -557,8 +550,7 @@ class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
 
         def work(connection: Connection) -> None:
             for row in connection.execute(query).all():
-                config = push.read(row.push)
-                if config is not None and config.verified:
+                if row.push.verified:
                     _place_worker(connection, row.project_id, row.id, worker, delivered=True)
 
         await self._database.write(work, grows=False)
@@ -576,10 +568,7 @@ class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
         return await self._database.write(work, self._forget(project, name), grows=False)
 
     def _record(self, row: Row[Any], authorized: frozenset[UserId] = NO_USERS) -> Subscription:
-        return Subscription(
-            row.id, row.project_id, row.name, row.topic, row.ack_deadline_seconds, push.read(row.push), row.created_on,
-            authorized, parallel.read(row.parallel), row.labels,
-        )  # fmt: skip
+        return record(Subscription, row, authorized=authorized)
 
 
 def _place_worker(
@@ -587,8 +576,7 @@ def _place_worker(
 ) -> None:
     """Put the worker where the subscription is, or take it off its list; without a worker nothing changes (17.3, U2).
 
-    It needs a place on the access list and a membership to find what to deliver (HTTP contract 13.5); a member keeps
-    its roles (17.3, U14).
+    It needs a membership to find what to deliver (HTTP contract 13.5); a member keeps its roles (17.3, U14).
     """
     if worker is None:
         return

@@ -6,28 +6,21 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, delete, func, insert, select, update
 
-from ams.core.clock import Clock
 from ams.core.errors import InvalidInput, NotFound
 from ams.core.names import ProjectId, SchemaId, SchemaName, new_uuid
 from ams.core.quotas import SCHEMA_BYTES, SCHEMAS
 from ams.core.versions import ANY_VERSION, Precondition
-from ams.storage.database.database import Database, first
+from ams.storage.database.database import first
 from ams.storage.database.invalidation import SCHEMA, Invalidation
-from ams.storage.registry.projects import QuotaRecords
 from ams.storage.registry.records import Schema, SchemaContent
-from ams.storage.registry.statements import record
+from ams.storage.registry.statements import Records, record
 from ams.storage.registry.tables import schema_revisions, schemas, topic_schemas, topics
 
 NO_SCHEMA, NO_REVISION = "Schema doesn't exist", "Schema revision doesn't exist"
 
 
-class SchemaRecords:
+class SchemaRecords(Records):
     """Schemas by project and name, and their revisions by identity. Not cached: their texts are large."""
-
-    def __init__(self, database: Database, clock: Clock, quotas: QuotaRecords) -> None:
-        self._database = database
-        self._clock = clock
-        self._quotas = quotas
 
     async def find(self, project: ProjectId, name: SchemaName) -> Schema | None:
         """Return a schema at its newest revision, None when there is none."""
@@ -128,9 +121,7 @@ class SchemaRecords:
         return await self._database.write(work, Invalidation(SCHEMA, (schema,)), grows=False)
 
     async def delete_revision(self, schema: SchemaId, revision: int) -> Schema:
-        """Remove a revision but the last one, and return the schema at the newest left. Raises `NotFound`,
-        `InvalidInput`.
-        """
+        """Remove a revision, if not the last; return the schema at the newest. Raises `NotFound`, `InvalidInput`."""
         of_schema = schema_revisions.c.schema_id == schema
         removal = delete(schema_revisions).where(of_schema, schema_revisions.c.revision == revision)
         numbers = select(schema_revisions.c.revision).where(of_schema)

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import sqlalchemy as sa
 
@@ -16,9 +16,12 @@ from ams.core.names import UserId
 from ams.storage.database.database import Database
 from ams.storage.registry.records import Page, PageRequest
 from ams.storage.registry.tables import users
+from ams.storage.secrets import Secrets
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
+    from ams.storage.registry.projects import QuotaRecords
 
 T = TypeVar("T")
 K = TypeVar("K", bound="DataclassInstance")
@@ -75,6 +78,23 @@ def among(connection: sa.Connection, values: Iterable[str]) -> sa.Select[Any]:
     return sa.select(sa.column("value", sa.String)).select_from(rows)
 
 
+class Shared(NamedTuple):
+    """Common to all parts of the registry."""
+
+    database: Database
+    secrets: Secrets
+    clock: Clock
+    quotas: "QuotaRecords"
+    cache_size: int
+
+
+class Records:
+    """A part of the registry."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._database, self._secrets, self._clock, self._quotas, _ = shared
+
+
 def record(kind: type[K], row: sa.Row[Any], **more: Any) -> K:
     """Make a record of a row: a field is the column of its name, unless it is in `more`."""
     names = [each.name for each in fields(kind) if each.name not in more]
@@ -126,8 +146,7 @@ def read_page(
 ) -> Page[Any]:
     """Read a page of rows of `query`, ordered by `number` from the newest down (contract 4). Raises `InvalidInput`.
 
-    Items made after the first page do not shift the later ones. Rows are counted in the table of `number` alone, so
-    joins of the query must not change how many there are, unless the caller gives their `total`.
+    Rows are counted in the table of `number` alone: joins must not change how many there are, without a given `total`.
     """
     if total is None:
         count = sa.select(sa.func.count()).select_from(number.table)

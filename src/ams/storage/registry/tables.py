@@ -5,6 +5,8 @@ to. Uniqueness and cascades are the database's work (HTTP contract 17.3, U11 and
 A change here needs a migration; `tests/storage/database/test_opening.py` compares the two.
 """
 
+import functools
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +14,9 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.schema import SchemaItem
 
+from ams.core.parallel_options import ParallelOptions
+from ams.core.push_config import PushConfig
+from ams.core.rights import Right, Rights
 from ams.storage.audit.records import audit_table
 from ams.storage.database.schema import NAMING, Schema, outcomes_table
 
@@ -37,6 +42,53 @@ TAKEN = {
 
 
 _object = msgspec.json.Decoder(dict[str, Any])
+
+
+@functools.lru_cache(1024)
+def _roles(text: str) -> tuple[str, ...]:
+    return tuple(json.loads(text))  # there are few different ones, and a page of users has hundreds
+
+
+class _Roles(sa.TypeDecorator[Sequence[str]]):
+    """A column of roles: each once, in the order in which they were given."""
+
+    impl = sa.Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Sequence[str] | None, dialect: sa.Dialect) -> str | None:
+        return None if value is None else json.dumps(list(dict.fromkeys(value)))
+
+    def process_result_value(self, value: str | None, dialect: sa.Dialect) -> Sequence[str] | None:
+        return None if value is None else _roles(value)
+
+
+class _Rights(sa.TypeDecorator[Rights]):
+    impl = sa.Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Rights | None, dialect: sa.Dialect) -> str | None:
+        return None if value is None else json.dumps(value)
+
+    def process_result_value(self, value: str | None, dialect: sa.Dialect) -> Rights | None:
+        return None if value is None else tuple(Right(action, resource) for action, resource in json.loads(value))
+
+
+class _Structure(sa.TypeDecorator[Any]):
+    """A column of JSON in the table, a value of a class in rows; null: None."""
+
+    impl = sa.Text
+    cache_ok = True
+
+    def __init__(self, kind: type) -> None:
+        super().__init__()
+        self.kind = kind
+        self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(kind)
+
+    def process_bind_param(self, value: Any, dialect: sa.Dialect) -> str | None:
+        return None if value is None else msgspec.json.encode(value).decode()
+
+    def process_result_value(self, value: str | None, dialect: sa.Dialect) -> Any:
+        return None if value is None else self._decoder.decode(value)
 
 
 class _Json(sa.TypeDecorator[Mapping[str, Any]]):
@@ -109,7 +161,7 @@ users = _identified(
     "users",
     sa.Column("name", sa.Text, nullable=False, unique=True),
     *_texts("email", "first_name", "last_name", "organization", "description"),
-    sa.Column("service_roles", sa.Text, nullable=False, comment="JSON list"),
+    sa.Column("service_roles", _Roles, nullable=False, comment="JSON list"),
     sa.Column("token_digest", sa.String(64), nullable=False, unique=True, comment="keyed hash"),
     sa.Column("token_sealed", sa.LargeBinary, nullable=False, comment="encrypted"),
     *_times("created_on", "modified_on"),
@@ -137,7 +189,7 @@ memberships = _numbered(
     "memberships",
     _of("user_id", "users.id", nullable=False),
     _of("project_id", "projects.id", nullable=False, index=True),
-    sa.Column("roles", sa.Text, nullable=False, comment="JSON list"),
+    sa.Column("roles", _Roles, nullable=False, comment="JSON list"),
     sa.UniqueConstraint("user_id", "project_id"),
     sa.Index("memberships_by_project", "project_id", "user_id"),
 )
@@ -160,9 +212,9 @@ subscriptions = _identified(
     sa.Column("name", sa.Text, nullable=False),
     sa.Column("topic", sa.Text, nullable=False, comment="a name: the topic may go and come back"),
     sa.Column("ack_deadline_seconds", sa.Integer, nullable=False, comment="seconds"),
-    sa.Column("push", sa.Text, comment="JSON; null: a pull subscription"),
+    sa.Column("push", _Structure(PushConfig), comment="JSON; null: a pull subscription"),
     *_times("created_on"),
-    sa.Column("parallel", sa.Text, comment="JSON; null: an ordered subscription"),
+    sa.Column("parallel", _Structure(ParallelOptions), comment="JSON; null: an ordered subscription"),
     sa.Column(
         "used_on", sa.BigInteger, comment="milliseconds since the epoch, of one that goes unused; null: not noted"
     ),
@@ -368,7 +420,7 @@ named_tokens = _identified(
     sa.Column("name", sa.Text, nullable=False),
     sa.Column("digest", sa.String(64), nullable=False, unique=True, comment="keyed hash of the token's hash"),
     sa.Column("sealed", sa.LargeBinary, nullable=False, comment="encrypted: the token's hash, not the token"),
-    sa.Column("rights", sa.Text, comment="JSON list of action and resource; null: all the user's"),
+    sa.Column("rights", _Rights, comment="JSON list of action and resource; null: all the user's"),
     sa.Column("public_key", sa.Text, comment="PEM; null: none, it is a text"),
     sa.Column("key_id", sa.String(40), comment="of the public key; null: none"),
     *_times("created_on"),

@@ -1,6 +1,5 @@
 """Users, their memberships and their own tokens in the registry; and registrations: who asked to become a user."""
 
-import functools
 import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -10,14 +9,12 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 import structlog
 
-from ams.core.clock import Clock
 from ams.core.errors import AlreadyExists, Damaged
 from ams.core.names import ProjectId, RegistrationId, UserId, UserName, new_uuid
 from ams.core.public_keys import PublicKey
 from ams.core.quotas import MEMBERS
-from ams.core.rights import Right, Rights
 from ams.core.versions import ANY_VERSION, Precondition
-from ams.storage.database.database import Database, first
+from ams.storage.database.database import first
 from ams.storage.database.invalidation import PRINCIPAL, Cache, Invalidation
 from ams.storage.database.schema import Work
 from ams.storage.registry.projects import QuotaRecords
@@ -33,7 +30,7 @@ from ams.storage.registry.records import (
     User,
     UserDetails,
 )
-from ams.storage.registry.statements import existing, read_page, record, with_creator
+from ams.storage.registry.statements import Records, Shared, existing, read_page, record, with_creator
 from ams.storage.registry.tables import (
     bindings,
     memberships,
@@ -57,21 +54,16 @@ Roles = Mapping[ProjectId, Sequence[str]]  # roles in each project; each is a me
 _TEXTS = ("name", "email", "first_name", "last_name", "organization", "description")
 
 
-class UserRecords:
+class UserRecords(Records):
     """Users by name, identity and token."""
 
-    def __init__(
-        self, database: Database, secrets: Secrets, clock: Clock, cache_size: int, quotas: QuotaRecords
-    ) -> None:
-        self._database = database
-        self.quotas = quotas
-        self._secrets = secrets
-        self._clock = clock
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
         # Keyed by the token's text: a dictionary compares hashes that differ in every process, so the time of
         # a miss reveals nothing about the tokens that are there.
-        self._principals: Cache[str, Principal] = database.invalidations.new_cache(cache_size)
+        self._principals: Cache[str, Principal] = shared.database.invalidations.new_cache(shared.cache_size)
         self.known_principal = self._principals.known  # by token, in memory; None says nothing: `principal` does
-        database.invalidations.on(PRINCIPAL, self._forget)
+        shared.database.invalidations.on(PRINCIPAL, self._forget)
 
     async def principal(self, token: str) -> Principal | None:
         """Return the user of its own or a named token (also an expired one: see `login`), None for none; cached."""
@@ -104,12 +96,12 @@ class UserRecords:
         return await self._database.read(work)
 
     async def hold(self, service_role: str) -> bool:
-        """Whether any user has a service role."""
-        has_role = users.c.service_roles.contains(json.dumps(service_role), autoescape=True)
+        """Return whether any user has a service role."""
+        has_role = sa.type_coerce(users.c.service_roles, sa.Text).contains(json.dumps(service_role), autoescape=True)
         return await self._database.value(sa.select(users.c.number).where(has_role).limit(1)) is not None
 
     async def exist(self) -> bool:
-        """Whether there is any user."""
+        """Return whether there is any user."""
         return await self._database.value(sa.select(users.c.number).limit(1)) is not None
 
     async def create(
@@ -123,9 +115,7 @@ class UserRecords:
         token: str = "",
         grows: bool = True,
     ) -> User:
-        """Make a user (`creation`); unless it `grows`, also on a full disk. Raises `AlreadyExists`, `QuotaExceeded`,
-        `NotFound`.
-        """
+        """Make a user (`creation`). Raises `AlreadyExists`, `QuotaExceeded`, `NotFound` when a project is gone."""
         creation = self.creation(name, details, roles, created_by, made_in=made_in, token=token)
         return await self._database.write(creation, grows=grows)
 
@@ -146,7 +136,7 @@ class UserRecords:
         identity, now = UserId(new_uuid()), self._clock.wall()
         texts = {column: getattr(details, column) for column in _TEXTS} | {"name": name}
         row = sa.insert(users).values(
-            id=identity, service_roles=roles_written(details.service_roles or ()),
+            id=identity, service_roles=details.service_roles or (),
             created_on=now, modified_on=now,
             created_by=existing(created_by), made_in=made_in,
             **texts, **self._sealed(token or new_token(), identity),
@@ -154,7 +144,7 @@ class UserRecords:
 
         def work(connection: sa.Connection) -> User:
             connection.execute(row)
-            add_memberships(connection, identity, roles, self.quotas)
+            add_memberships(connection, identity, roles, self._quotas)
             user = user_where(connection, self._secrets, users.c.id == identity)
             assert user is not None
             return user
@@ -168,16 +158,16 @@ class UserRecords:
 
         Raises `AlreadyExists` for a taken name, `QuotaExceeded`, `NotFound` when a project is gone.
         """
-        values: dict[str, str] = {column: text for column in _TEXTS if (text := getattr(details, column))}
+        values: dict[str, Any] = {column: text for column in _TEXTS if (text := getattr(details, column))}
         if details.service_roles is not None:
-            values["service_roles"] = roles_written(details.service_roles)
+            values["service_roles"] = details.service_roles
 
         def work(connection: sa.Connection) -> User | None:
             self._check(connection, user, expected)
             self._touch(connection, user, values)
             if roles is not None:
                 connection.execute(sa.delete(memberships).where(memberships.c.user_id == user))
-                add_memberships(connection, user, roles, self.quotas)
+                add_memberships(connection, user, roles, self._quotas)
             return user_where(connection, self._secrets, users.c.id == user)
 
         return await self._write(user, work)
@@ -193,9 +183,7 @@ class UserRecords:
     async def refresh_token(
         self, user: UserId, token: str = "", *, check: Callable[[User], None] = lambda _: None
     ) -> User | None:
-        """Replace the token of a user, unless `check` raises for it; the old one is dead then. None when the user is
-        gone.
-        """
+        """Replace the token of a user, unless `check` raises for it; the old one is dead then. None: no such user."""
         change = sa.update(users).where(users.c.id == user).values(**self._sealed(token or new_token(), user))
 
         def work(connection: sa.Connection) -> User | None:
@@ -210,13 +198,13 @@ class UserRecords:
 
     async def add_member(self, user: UserId, project: ProjectId, roles: Sequence[str]) -> None:
         """Make a user a member. Raises `AlreadyExists`, `QuotaExceeded`, `NotFound` without user or project."""
-        await self._write(user, lambda connection: add_memberships(connection, user, {project: roles}, self.quotas))
+        await self._write(user, lambda connection: add_memberships(connection, user, {project: roles}, self._quotas))
 
     async def set_roles(
         self, user: UserId, project: ProjectId, roles: Sequence[str], expected: Precondition = ANY_VERSION
     ) -> bool:
         """Replace a member's roles; False when it is no member."""
-        change = sa.update(memberships).where(_membership_of(user, project)).values(roles=roles_written(roles))
+        change = sa.update(memberships).where(_membership_of(user, project)).values(roles=roles)
 
         def work(connection: sa.Connection) -> bool:
             self._check(connection, user, expected)
@@ -256,7 +244,7 @@ class UserRecords:
     def _forget(self, user: str) -> None:
         self._principals.forget_where(lambda _, principal: principal.id == user)
 
-    def _touch(self, connection: sa.Connection, user: UserId, values: Mapping[str, str]) -> None:
+    def _touch(self, connection: sa.Connection, user: UserId, values: Mapping[str, Any]) -> None:
         change = sa.update(users).where(users.c.id == user)
         connection.execute(change.values(modified_on=self._clock.wall(), **values))
 
@@ -334,12 +322,12 @@ def _with_roles(connection: sa.Connection, row: sa.Row[Any], login: Login | None
     places = connection.execute(
         sa.select(memberships.c.project_id, memberships.c.roles).where(memberships.c.user_id == row.id)
     )
-    roles = {ProjectId(place.project_id): frozenset(_roles(place.roles)) for place in places}
-    return Principal(row.id, row.name, frozenset(_roles(row.service_roles)), roles, login)
+    roles = {ProjectId(place.project_id): frozenset(place.roles) for place in places}
+    return Principal(row.id, row.name, frozenset(row.service_roles), roles, login)
 
 
 def _login(row: sa.Row[Any]) -> Login:
-    return Login(row.token_name, row.token_id, row.expires_on, rights_read(row.rights))
+    return Login(row.token_name, row.token_id, row.expires_on, row.rights)
 
 
 def _is_member(project: ProjectId, *, of_many: bool) -> sa.ColumnElement[bool]:
@@ -358,7 +346,7 @@ def _memberships(connection: sa.Connection, ids: Sequence[UserId]) -> Mapping[Us
         for row in connection.execute(_MEMBERS, chunk).all():
             place = (row.user_id, row.project_id)
             lists = tuple(of_topics[place]), tuple(of_subscriptions[place])
-            found[row.user_id].append(Membership(row.name, _roles(row.roles), *lists))
+            found[row.user_id].append(Membership(row.name, row.roles, *lists))
     return found
 
 
@@ -380,29 +368,12 @@ def _user(row: sa.Row[Any], secrets: Secrets, entries: Sequence[Membership]) -> 
         token = secrets.decrypt(row.token_sealed, row.id)
     except Damaged as error:  # it must not hide its user, nor the others of a list
         logger.error("user.token_damaged", user=row.name, reason=error.message)
-    roles = _roles(row.service_roles)
-    return record(User, row, service_roles=roles, memberships=tuple(entries), created_by=row.creator, token=token)
-
-
-def rights_read(text: str | None) -> Rights | None:
-    """Read a column of rights."""
-    return None if text is None else tuple(Right(action, resource) for action, resource in json.loads(text))
-
-
-@functools.lru_cache(1024)
-def _roles(text: str) -> tuple[str, ...]:
-    """Read a column of roles; there are few different ones, and a page of users has hundreds."""
-    return tuple(json.loads(text))
-
-
-def roles_written(roles: Sequence[str]) -> str:
-    """Write a column of roles: each once, in the order in which they were given."""
-    return json.dumps(list(dict.fromkeys(roles)))
+    return record(User, row, memberships=tuple(entries), created_by=row.creator, token=token)
 
 
 def add_memberships(connection: sa.Connection, user: UserId, roles: Roles, quotas: QuotaRecords | None = None) -> None:
     """Make a user a member of projects it is no member of; raise `QuotaExceeded` by `quotas`, if they are given."""
-    rows = [{"user_id": user, "project_id": project, "roles": roles_written(given)} for project, given in roles.items()]
+    rows = [{"user_id": user, "project_id": project, "roles": given} for project, given in roles.items()]
     if rows:
         connection.execute(sa.insert(memberships), rows)
     if quotas is not None:
@@ -413,7 +384,7 @@ def add_memberships(connection: sa.Connection, user: UserId, roles: Roles, quota
 def roles_to_change(connection: sa.Connection, user: UserId, roles: Roles) -> Roles:
     """Return the roles that a user does not have just so, in any order; no roles are no membership."""
     query = sa.select(memberships.c.project_id, memberships.c.roles).where(memberships.c.user_id == user)
-    held = {row.project_id: set(json.loads(row.roles)) for row in connection.execute(query)}
+    held = {row.project_id: set(row.roles) for row in connection.execute(query)}
     return {
         project: given
         for project, given in roles.items()
@@ -427,19 +398,18 @@ def put_memberships(connection: sa.Connection, user: UserId, roles: Roles, quota
         place = _membership_of(user, project)
         if not given:
             connection.execute(sa.delete(memberships).where(place))
-        elif not connection.execute(sa.update(memberships).where(place).values(roles=roles_written(given))).rowcount:
+        elif not connection.execute(sa.update(memberships).where(place).values(roles=given)).rowcount:
             add_memberships(connection, user, {project: given}, quotas)
 
 
 FILTERS = ("status", "activation_token", "name", "email", "organization")
 
 
-class RegistrationRecords:
+class RegistrationRecords(Records):
     """Registrations by identity."""
 
-    def __init__(self, database: Database, clock: Clock, users: UserRecords) -> None:
-        self._database = database
-        self._clock = clock
+    def __init__(self, shared: Shared, users: UserRecords) -> None:
+        super().__init__(shared)
         self._users = users
 
     async def find(self, registration: RegistrationId) -> Registration | None:

@@ -9,7 +9,7 @@ from typing import NewType, Protocol
 
 Milliseconds = NewType("Milliseconds", int)  # since the epoch, UTC, where it is a moment; a span where it is a duration
 
-LEAP = Milliseconds(3_600_000)  # A step of the time of day ahead that is longer than this is not believed at once
+LEAP = Milliseconds(3_600_000)  # a longer step ahead of the time of day is not believed at once
 LEAP_WAIT = Milliseconds(24 * 3_600_000)  # how long such a step has to last until it is
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "m"))
 _SECONDS = re.compile(r"([0-9]{1,12})(?:\.([0-9]{1,9}))?s")

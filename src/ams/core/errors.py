@@ -127,10 +127,6 @@ class UnknownCoding(AmsError):
 class QuotaExceeded(AmsError):
     """A project has as much of something as its quota allows; nothing was done."""
 
-    def __init__(self, message: str, *, quota: str = "") -> None:
-        super().__init__(message)
-        self.quota = quota
-
 
 class Overloaded(AmsError):
     """The service refuses work to protect what it has accepted."""

@@ -64,7 +64,7 @@ class Quotas:
 
 def exceeded(name: str, why: str) -> QuotaExceeded:
     """Return the error for a project that would have more of something than it may."""
-    return QuotaExceeded(f"Quota {name} of the project is exceeded: {why}", quota=name)
+    return QuotaExceeded(f"Quota {name} of the project is exceeded: {why}")
 
 
 def changed_limits(own: Limits, changes: Mapping[str, int | None]) -> Limits:

@@ -144,21 +144,18 @@ class HttpHandOuts:
     @contextlib.contextmanager
     def _settling(self, target: Target, hand_out: HandOut) -> Iterator[None]:
         """Note that messages are settled, unless it is not known; ids that come late count no more anyway."""
+        late: client_errors.AckTimeout | None = None
         try:
             yield
-        except client_errors.AckTimeout:
-            self._settled(target, hand_out)
-            raise
-        self._settled(target, hand_out)
-
-    def _settled(self, target: Target, hand_out: HandOut) -> None:
+        except client_errors.AckTimeout as error:
+            late = error
         place = _Place(target.path, hand_out.text)
-        left = self._unsettled.get(place)
-        if left is None:
-            return
+        left = self._unsettled.get(place, set())
         left.difference_update([each.offset for each in hand_out.messages])
         if not left:
-            del self._unsettled[place]
+            self._unsettled.pop(place, None)
+        if late is not None:
+            raise late
 
 
 def _ids(target: Target, hand_out: HandOut) -> list[str]:

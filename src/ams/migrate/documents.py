@@ -49,22 +49,17 @@ def read_collections(source: str, database: str, names: Sequence[str]) -> Mappin
 
     # Dates as milliseconds: "never" is the year 1, which many calendars cannot hold.
     options: CodecOptions[Any] = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_MS)
-    if source.startswith(("mongodb://", "mongodb+srv://")):
-        return _of_database(source, database, names, options)
-    return _of_folder(Path(source), database, names, options)
+    if not source.startswith(("mongodb://", "mongodb+srv://")):
+        return _of_folder(Path(source), database, names, options)
 
-
-def _of_database(
-    uri: str, database: str, names: Sequence[str], options: "CodecOptions[Any]"
-) -> Mapping[str, Sequence[Document]]:
     import pymongo
     from pymongo.errors import PyMongoError
 
     # pymongo lets an argument win over what the URI says.
-    is_said = "serverselectiontimeoutms=" in uri.lower()
+    is_said = "serverselectiontimeoutms=" in source.lower()
     waits: dict[str, Any] = {} if is_said else {"serverSelectionTimeoutMS": SECONDS * 1000}
     try:
-        with pymongo.MongoClient[dict[str, Any]](uri, **waits) as client:
+        with pymongo.MongoClient[dict[str, Any]](source, **waits) as client:
             found = client.get_database(database, codec_options=options)
             return {name: list(found[name].find().sort("_id", 1)) for name in names}
     except (PyMongoError, ValueError) as error:  # the latter for a URI that is none

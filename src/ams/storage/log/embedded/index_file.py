@@ -235,20 +235,16 @@ def _rows_and_blocks(
 ) -> tuple[list[Row], list[tuple[int, int, bytes]]]:
     rows: list[Row] = []
     blocks: list[tuple[int, int, bytes]] = []
+    nothing = Entries()
     for row in table:
-        entries = content.topics.get(row.topic)
-        rows.append(
-            row._replace(
-                reach=reach.get(row.topic, NOWHERE).end,
-                reach_time=reach.get(row.topic, NOWHERE).time,
-                entries=len(entries) if entries else 0,
-                block=len(blocks),
-                keys=content.keyed.get(row.topic, 0),
-                bytes=entries.bytes if entries else 0,
-            )
-        )
-        if entries:
-            blocks += _blocks(entries)
+        entries, (end, time) = content.topics.get(row.topic, nothing), reach.get(row.topic, NOWHERE)
+        here = row._replace(reach=end, reach_time=time, entries=len(entries), block=len(blocks), bytes=entries.bytes)
+        rows.append(here._replace(keys=content.keyed.get(row.topic, 0)))
+        for start in range(0, len(entries), BLOCK):
+            part = slice(start, start + BLOCK)
+            columns = (entries.firsts, entries.times, entries.counts, entries.positions, entries.lengths)
+            data = b"".join(to_bytes(column[part]) for column in columns)
+            blocks.append((entries.firsts[start], entries.times[start], _checked(data)))
     return rows, blocks
 
 
@@ -266,14 +262,6 @@ def _directory(
             *(block[0] for block in key_blocks),
         )
     )
-
-
-def _blocks(entries: Entries) -> Iterator[tuple[int, int, bytes]]:
-    for start in range(0, len(entries), BLOCK):
-        part = slice(start, start + BLOCK)
-        columns = (entries.firsts, entries.times, entries.counts, entries.positions, entries.lengths)
-        data = b"".join(to_bytes(column[part]) for column in columns)
-        yield entries.firsts[start], entries.times[start], _checked(data)
 
 
 def _checked(data: bytes) -> bytes:

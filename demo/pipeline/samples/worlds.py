@@ -10,13 +10,13 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
-from ams.client.client import Project
 
 from ams.cli.arguments import option, pairs
 from ams.cli.command import Session, with_options
 from ams.cli.exits import Usage
 from ams.cli.output import columns
 from ams.client import Message
+from ams.client.client import Project
 from ams.client.errors import AlreadyExists
 from ams.pipeline.errors import WrongOption
 from demo.pipeline.samples import Sample

@@ -8,8 +8,7 @@ store/                  tables on SQLite or PostgreSQL, and the records in them
 management              use cases of an administrator, and the rules for them (contract 5 to 7)
 login                   from a certificate to a token, which a service is asked for (contract 8)
 http/                   TLS that asks for certificates, proxies, the routes, errors on the wire
-assembly                the data folder and the parts, opened in order and put together
-program                 all of it, from a start to an orderly stop; its figures for Prometheus
+program                 the data folder and the parts, opened in order, from a start to an orderly stop
 
 It knows AMS by its HTTP API only. "Contract" is the wire of the certificate service, with what section 15 of it says
 must not be copied (docs/reference/authn.md).

@@ -174,8 +174,9 @@ async def assembled(
     users = AmsUsers(settings.ams_endpoint, settings.ams_ca or None) if settings.ams_endpoint else None
 
     async def audit_page(asked: Asked, actions: Collection[str]) -> object:
-        said, page = {name: asked.parameter(name) for name in FILTERS}, asked.page()
-        return await listing(engines.records, wanted(said, actions), page.size, page.token)
+        filters = wanted({name: asked.parameter(name) for name in FILTERS}, actions)
+        page = asked.page()
+        return await listing(engines.records, filters, page.size, page.token)
 
     handlers = Handlers(
         gate=Gate(store, management_key, attempts, users), store=store, login=login, audit=audit_page,

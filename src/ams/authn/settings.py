@@ -6,7 +6,6 @@ secure ones (contract 15, A9).
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 
 from ams.authn import settings_import
 from ams.authn.values import API_KEY, HEADERS, X509
@@ -175,21 +174,23 @@ class AuthnSettings(SettingsTable):
         )
         yield self.proxy_protocol != bool(self.proxies), "proxy_protocol and proxies go together"
         yield bool(self.proxy_header) != bool(self.proxy_names), "proxy_header and proxy_names go together"
-        yield not _is_valid(_networks, ",".join(self.proxies)), "proxies is of networks: 192.0.2.0/24,2001:db8::/32"
-        yield (
-            not _is_valid(_networks, ",".join(self.fetch_allow)),
-            "fetch_allow is of networks: 192.0.2.0/24,2001:db8::/32",
-        )
+        yield not _are_networks(self.proxies), "proxies is of networks: 192.0.2.0/24,2001:db8::/32"
+        yield not _are_networks(self.fetch_allow), "fetch_allow is of networks: 192.0.2.0/24,2001:db8::/32"
         for each in self.proxy_names:
-            yield not _is_valid(normalised, each), f"proxy_names: {each!r} is no distinguished name"
+            yield not _is_name(each), f"proxy_names: {each!r} is no distinguished name"
 
 
-_networks = partial(networks, setting="")
-
-
-def _is_valid(read: Callable[[str], object], text: str) -> bool:
+def _are_networks(texts: Words) -> bool:
     try:
-        read(text)
-    except (ValueError, BadSettings):
+        networks(",".join(texts), "")
+    except BadSettings:
+        return False
+    return True
+
+
+def _is_name(text: str) -> bool:
+    try:
+        normalised(text)
+    except ValueError:
         return False
     return True

@@ -108,13 +108,13 @@ def in_thread(work: Callable[[], T], name: str, ended: Callable[[], None] = lamb
             found.set_exception(error)
 
     def run() -> None:
-        result, failure = None, None
-        try:
-            result = work()
-        except Exception as error:
-            failure = error
         with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
-            loop.call_soon_threadsafe(settle, result, failure)
+            try:
+                result = work()
+            except Exception as error:
+                loop.call_soon_threadsafe(settle, None, error)
+            else:
+                loop.call_soon_threadsafe(settle, result, None)
 
     try:
         threading.Thread(target=run, name=name, daemon=True).start()

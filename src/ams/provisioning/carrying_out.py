@@ -291,8 +291,8 @@ class CarryingOut:
         assert self.tokens is not None
         with self.tokens.file(said[TOKEN_FILE]) as keep:
             if step.change is Change.ALTER:
-                # The service looks last whether the name is taken: what is wrong with the token it says
-                # now, while the one that is in use is still good.
+                # The service checks last whether the name is taken. So it refuses a bad new token here, while the
+                # one in use is still good.
                 with suppress(errors.Conflict):
                     keep(self._send(call).token)
                     return

@@ -10,7 +10,6 @@ not null is `{"TYPE": VALUE}`, and bytes are texts of the characters 0 to 255.
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from typing import Any
 
 from fastavro.schema import SchemaParseException, UnknownType, parse_schema
@@ -207,15 +206,29 @@ def _enum(symbols: int) -> Walk:
 def _fixed(size: object) -> Walk:
     if not isinstance(size, int) or size < 0:
         raise ValueError("the size of a fixed type is a number from 0 on")
-    return partial(_bytes_of, size) if size else _null
+    length = size
+
+    def walk(data: bytes, at: int, _depth: int) -> int:
+        return _skip(data, at, length)
+
+    return walk if length else _null
 
 
-def _bytes_of(size: int, data: bytes, at: int, _depth: int) -> int:
-    return _skip(data, at, size)
+# Functions, not partials of one: each value of an array calls one of these.
+def _int(data: bytes, at: int, _depth: int) -> int:
+    return _integer(data, at, _INT)[1]
 
 
-def _number_of(bits: int, data: bytes, at: int, _depth: int) -> int:
-    return _integer(data, at, bits)[1]
+def _long(data: bytes, at: int, _depth: int) -> int:
+    return _integer(data, at, _LONG)[1]
+
+
+def _float(data: bytes, at: int, _depth: int) -> int:
+    return _skip(data, at, 4)
+
+
+def _double(data: bytes, at: int, _depth: int) -> int:
+    return _skip(data, at, 8)
 
 
 def _boolean(data: bytes, at: int, _depth: int) -> int:
@@ -272,8 +285,8 @@ def _integer(data: bytes, at: int, bits: int) -> tuple[int, int]:
 
 
 _PRIMITIVES: Mapping[str, Walk] = {
-    "null": _null, "boolean": _boolean, "int": partial(_number_of, _INT), "long": partial(_number_of, _LONG),
-    "float": partial(_bytes_of, 4), "double": partial(_bytes_of, 8), "bytes": _bytes, "string": _string,
+    "null": _null, "boolean": _boolean, "int": _int, "long": _long, "float": _float, "double": _double,
+    "bytes": _bytes, "string": _string,
 }  # fmt: skip
 
 Schema = dict[str, Any]

@@ -10,7 +10,7 @@ import functools
 import math
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -233,8 +233,15 @@ def extent(document: Any) -> tuple[int, int]:
     while level:
         values += len(level)
         depth += 1
-        level = [each for value in level for each in _values(value) or _list(value)]
+        level = [each for value in level for each in _children(value)]
     return values, depth
+
+
+def _children(value: Any) -> Iterable[Any]:
+    """Return the values in a value, without a copy: this runs for every value of a document."""
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 class Extent(NamedTuple):

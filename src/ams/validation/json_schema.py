@@ -120,7 +120,7 @@ class JsonSchema:
             try:
                 self._validator.validate(document)
             except jsonschema_rs.ValidationError as error:
-                return violations_of(error)[:1]
+                return [violations_of(error)[0]]
         return [Violation(ROOT, "Does not match the schema")]
 
 

@@ -234,7 +234,7 @@ def test_sigterm_ends_a_service_of_which_something_hangs(tmp_path: Path) -> None
 
 WORKS: dict[str, tuple[type, str]] = {
     "counting": (counting.Counts, "take"),
-    "counting of losses": (retention.LossTotal, "look"),
+    "counting of losses": (SqliteCursors, "lost_in_all"),
     "uses of tokens": (NamedTokenRecords, "note_uses"),
     "audit table": (trail.Trail, "bring_in"),
     "pruning of the audit table": (AuditRecords, "prune"),

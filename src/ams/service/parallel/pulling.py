@@ -156,9 +156,10 @@ def offsets_of(messages: Sequence[Stored]) -> list[Offset]:
 
 
 class Lot(NamedTuple):
-    """A part of what a pull returns: messages leased together, whose ack ids have the same text behind the dash."""
+    """Messages of a pull that are leased together, whose ack ids have the same text behind the dash."""
 
     hand_out: str
+    """The text behind the dash."""
     attempt: int
     """Number of this delivery of each of them: one more than it has failed."""
     messages: Sequence[Stored]
@@ -202,14 +203,14 @@ class Puller:
         """
         limit = max_bytes or self._deliverer.max_bytes
         length = Milliseconds((seconds or subscription.ack_deadline_seconds) * 1000)
-        taker = _Consumer(holder, held_for, length, window)
+        consumer = _Consumer(holder, held_for, length, window)
         with no_topic_is_a_conflict:
             while True:
                 opened = await self._opened.use(subscription, project)
                 with contextlib.suppress(Moved):  # then it is not open any more
                     async with opened.giving:
                         if self._opened.has(opened):
-                            lots = await self._give(opened, most, taker, limit)
+                            lots = await self._give(opened, most, consumer, limit)
                             break
         if not (lots or wait):
             self._deliverer.counts.note_pull(subscription.id)
@@ -217,26 +218,26 @@ class Puller:
 
     # Giving
 
-    async def _give(self, opened: OpenSubscription, most: int, taker: _Consumer, max_bytes: int) -> Sequence[Lot]:
+    async def _give(self, opened: OpenSubscription, most: int, consumer: _Consumer, max_bytes: int) -> Sequence[Lot]:
         await self._storer.expire(opened)
-        most = min(most, self._deliverer.max_messages, opened.backlog.room(taker.holder))
-        if taker.window is not None:
-            most, max_bytes = min(most, taker.window.messages), min(max_bytes, taker.window.bytes)
-        max_bytes = min(max_bytes, opened.backlog.room_bytes(taker.holder))
+        most = min(most, self._deliverer.max_messages, opened.backlog.room(consumer.holder))
+        if consumer.window is not None:
+            most, max_bytes = min(most, consumer.window.messages), min(max_bytes, consumer.window.bytes)
+        max_bytes = min(max_bytes, opened.backlog.room_bytes(consumer.holder))
         if most <= 0 or max_bytes <= 0:
             return ()
-        messages = await self._finder.find(opened, most, max_bytes, taker.holder)
+        messages = await self._finder.find(opened, most, max_bytes, consumer.holder)
         if opened.backlog.failures.dead:
             self._opened.note_due(opened)
-        return await self._lease(opened, messages, taker)
+        return await self._lease(opened, messages, consumer)
 
-    async def _lease(self, opened: OpenSubscription, messages: Sequence[Stored], taker: _Consumer) -> Sequence[Lot]:
+    async def _lease(self, opened: OpenSubscription, messages: Sequence[Stored], consumer: _Consumer) -> Sequence[Lot]:
         if not messages:
             return ()
         backlog = opened.backlog
         try:
-            await self._storer.reach(opened, backlog.scan, taker.lease_ms)
-            kept = await self._afforded(opened.subscription.id, messages, taker.held_for)
+            await self._storer.reach(opened, backlog.scan, consumer.lease_ms)
+            kept = await self._afforded(opened.subscription.id, messages, consumer.held_for)
         except BaseException:
             backlog.give_back(offsets_of(messages))
             raise
@@ -245,16 +246,13 @@ class Puller:
         taken = backlog.taken_of(offsets_of(kept)) if kept else ()
         if taken:
             kept = [each for each in kept if each.offset not in taken]
-        deadline = Milliseconds(self._clock.monotonic() + taker.lease_ms)
-        lots = [
-            Lot(
-                backlog.give(offsets_of(lot), attempt, sizes(lot)[0], deadline, taker.holder, taker.window),
-                attempt,
-                lot,
-            )
-            for attempt, lot in _by_attempt(backlog, kept)
-            if lot
-        ]
+        deadline = Milliseconds(self._clock.monotonic() + consumer.lease_ms)
+        lots = []
+        for attempt, lot in _by_attempt(backlog, kept):
+            if lot:
+                offsets, size = offsets_of(lot), sizes(lot)[0]
+                hand_out = backlog.give(offsets, attempt, size, deadline, consumer.holder, consumer.window)
+                lots.append(Lot(hand_out, attempt, lot))
         self._opened.note_due(opened)
         return lots
 

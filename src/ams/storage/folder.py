@@ -100,8 +100,8 @@ def _locked_folder(path: str) -> tuple[int, ...]:
     handle = locked(path, LOCK, "another process")
     try:
         return handle, _flocked(path, path, os.O_RDONLY | os.O_DIRECTORY, "another process")
-    except BaseException as error:
-        if isinstance(error.__cause__, OSError) and error.__cause__.errno in _NO_FOLDER_LOCKS:
+    except Unusable as error:
+        if isinstance(error.__cause__, OSError) and error.__cause__.errno in _NO_FOLDER_LOCKS:  # NFS
             return (handle,)
         os.close(handle)
         raise

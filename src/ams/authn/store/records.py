@@ -430,10 +430,9 @@ def _require_free_binding(
 ) -> None:
     login = _login_of(wanted)
     # Whatever of the four has changed: a binding that moves may meet another there (15, A4).
-    if not (present and _login_of(present) == login) and _exists(
-        connection, bindings.c.number, bindings.c.login == login
-    ):
+    moves = present is None or _login_of(present) != login
+    if moves and _exists(connection, bindings.c.number, bindings.c.login == login):
         raise AlreadyExists(f"binding object with auth_identifier: {wanted.auth_identifier} already exists")
-    is_taken = bindings.c.name == wanted.name
-    if not (present and present.name == wanted.name) and _exists(connection, bindings.c.number, is_taken):
+    is_renamed = present is None or present.name != wanted.name
+    if is_renamed and _exists(connection, bindings.c.number, bindings.c.name == wanted.name):
         raise AlreadyExists(f"binding object with name: {wanted.name} already exists")

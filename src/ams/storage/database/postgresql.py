@@ -167,14 +167,17 @@ class PostgresStore:
 
     async def close(self) -> None:
         await self._listener.close()
-        for pool in (self._readers, self._writers, self._putters):
-            await asyncio.to_thread(pool.shutdown)
-        await asyncio.to_thread(self._engine.dispose)
+        await asyncio.to_thread(self._close)  # one call: it ends also when who waits for it is cancelled
 
     async def _patiently(self, pool: ThreadPoolExecutor, function: Callable[..., T], *given: object) -> T:
         return await self._patience.keep_trying(lambda asks: in_thread(pool, self._attempt, asks, function, *given))
 
     # In the threads.
+
+    def _close(self) -> None:
+        for pool in (self._readers, self._writers, self._putters):
+            pool.shutdown()
+        self._engine.dispose()
 
     def _attempt(self, asks: bool, function: Callable[..., T], *given: object) -> T:
         """Make an attempt, and again here when others are in the way, unless the database is away by now."""
@@ -205,18 +208,19 @@ class PostgresStore:
             write.running = False
 
     def _commit_once(self, write: Write[T]) -> T:
-        asked = write.asked
-        if asked is not None and self._run(lambda connection: self._is_committed(connection, asked), _AUTOCOMMIT):
-            return asked.result
+        before = write.asked
+        if before is not None and self._run(lambda connection: self._is_committed(connection, before), _AUTOCOMMIT):
+            return before.result
         write.asked = None
         with _meanings(self._schema, write), self._connected(_WRITE) as connection, connection.begin() as transaction:
             with more_time(connection, LARGE_SECONDS) if write.large else contextlib.nullcontext():
                 result = write.work(connection)
             for forget in write.forgets:
                 connection.execute(_NOTIFY, {"channel": self._schema.channel, "payload": forget.text()})
-            # The mark is the last thing the transaction does.
-            write.asked = CommitAttempt(new_uuid(), connection.execute(_NUMBER).scalar_one(), result)
-            connection.execute(insert(self._schema.outcomes).values(id=write.asked.mark))
+            # The mark is the last thing the transaction does. Before it is stored, no commit was asked for.
+            asked = CommitAttempt(new_uuid(), connection.execute(_NUMBER).scalar_one(), result)
+            connection.execute(insert(self._schema.outcomes).values(id=asked.mark))
+            write.asked = asked
             transaction.commit()
         self._writes += 1
         if self._writes % WRITES_BETWEEN_PRUNINGS == 0:

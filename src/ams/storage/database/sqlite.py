@@ -143,10 +143,14 @@ class SqliteStore:
         """No other process writes."""
 
     async def close(self) -> None:
-        for finish in (self._readers.shutdown, self._writer.shutdown, self._engine.dispose):
-            await asyncio.to_thread(finish)
+        await asyncio.to_thread(self._close)  # one call: it ends also when who waits for it is cancelled
 
     # In the threads.
+
+    def _close(self) -> None:
+        self._readers.shutdown()
+        self._writer.shutdown()
+        self._engine.dispose()
 
     def _attempt_growth(self, work: Work[T]) -> T:
         self._require_room()

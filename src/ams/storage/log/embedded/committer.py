@@ -88,7 +88,8 @@ class Space(FreeSpace):
             try:
                 if self._files.exists(self._reserve):  # an earlier run left it
                     with opened(self._files, self._reserve) as handle:
-                        self._held = self._files.size(handle) == self._reserve_bytes
+                        is_whole = self._files.size(handle) == self._reserve_bytes
+                    self._held = is_whole
                 if not self._held and self._files.free_bytes(self._folder) >= self._min_free + self._reserve_bytes:
                     self._files.unlink(self._reserve)
                     with opened(self._files, self._reserve, create=True) as handle:

@@ -210,11 +210,15 @@ class Leaders:
 
 
 def _leader(code: int, partitions: Any) -> NodeId | Exception:
-    for problem, number, leader, *_ in () if code else partitions:
+    if code:
+        return _error(code)
+    for problem, number, leader, *_ in partitions:
         if number == 0:
-            if leader >= 0:
-                return NodeId(leader)
-            code = problem
+            return NodeId(leader) if leader >= 0 else _error(problem)
+    return _error(0)
+
+
+def _error(code: int) -> Exception:
     error: Exception = error_of(code) or LeaderNotAvailableError()
     return error
 

@@ -221,7 +221,7 @@ class Loop:
 
     def lost(self, lane: ScriptedConnection) -> None:
         """Let a lane whose connection ended connect again; while preparing that is a failure."""
-        if not lane.isprepared:
+        if not lane.prepared.done():
             self.fail(Unexpected("a connection ended before the measurement began"))
             return
         task = asyncio.ensure_future(lane.reconnect())

@@ -192,7 +192,7 @@ async def test_a_push_server_shows_its_renewed_certificate_and_trusts_its_new_ca
 
 def test_authorities_of_usage_records_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     minute = [0]
-    monkeypatch.setattr(envelope, "_minute", lambda: minute[0])
+    monkeypatch.setattr(envelope, "time", SimpleNamespace(monotonic=lambda: 60 * minute[0]))
     (tmp_path / "0.pem").write_bytes(Authority.make("First").pem)
     assert len(envelope.authorities(str(tmp_path))) == 1
 

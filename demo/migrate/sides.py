@@ -88,7 +88,7 @@ async def _write_log(producer: AIOKafkaProducer, log: Log, seed: int, now: datet
 
 MODULE, VERSIONS = "github.com/ARGOeu/argo-messaging", ("v1.7.0", "latest")
 BUILD_SECONDS = 300
-START_SECONDS = 60.0
+OLD_START_SECONDS = 60.0
 
 
 class CannotBuild(Exception):
@@ -163,7 +163,7 @@ class OldSide(Startable):
         command = self._original(chain, key) if self.is_original else stand_in
         self._api = Process("old service", command, self._folder / "api.log", environment=PROGRAM_PATH)
         self._api.start()
-        self._api.wait_until(lambda: listening(self._port), START_SECONDS)
+        self._api.wait_until(lambda: listening(self._port), OLD_START_SECONDS)
 
     def stop_api(self) -> None:
         """End the API as its unit does at a stop: SIGTERM, which cuts requests."""
@@ -188,7 +188,7 @@ class OldSide(Startable):
         return [str(program()), "--config-dir", str(self._folder)]
 
 
-START_SECONDS = 120.0
+NEW_START_SECONDS = 120.0
 
 
 class NewSide(Startable):
@@ -213,7 +213,7 @@ class NewSide(Startable):
 
     def start(self) -> None:
         self._process.start()
-        self._process.wait_said("ready ", START_SECONDS)
+        self._process.wait_said("ready ", NEW_START_SECONDS)
 
     def stop(self) -> None:
         self._process.stop()

@@ -1,5 +1,8 @@
 """The bench and its tools run. What they measure is not tested: machines differ."""
 
+import asyncio
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -7,7 +10,7 @@ import pytest
 from bench import preparing
 from bench.callers import Acknowledge, Consume, Lease, Publish, Pull, Work, scripts
 from bench.connection import Response, request
-from bench.load import Job
+from bench.load import Job, run
 from bench.processes import Failed, RunningLoad, Service, bare
 from bench.publish import raw_appends_per_second, stored_bytes
 from bench.soak import Minute, verdict
@@ -48,6 +51,35 @@ def test_a_load_counts_what_is_answered_and_fails_without_a_server(tmp_path: Pat
     assert not outcome.refused
     with pytest.raises(Failed, match="refused"):
         RunningLoad(job).outcome()
+
+
+class Closing(BaseHTTPRequestHandler):
+    """Answers a publish, and closes every connection after five."""
+
+    protocol_version = "HTTP/1.1"
+    left = 5
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        answer = b'{"messageIds":["0","1","2"]}'
+        self.send_response(200)
+        self.send_header("content-length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+        self.left -= 1
+        self.close_connection = self.left == 0
+
+    def log_message(self, *_: object) -> None: ...
+
+
+def test_a_load_goes_on_when_its_connections_end() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Closing) as server:
+        threading.Thread(target=server.serve_forever).start()
+        job = Job(f"http://127.0.0.1:{server.server_port}", "token", WORK, 1, seconds=0.5, warm_up=0.1, rate=None)
+        outcome = asyncio.run(run(job))
+        server.shutdown()
+
+    assert outcome.requests > Closing.left
 
 
 def test_handshakes_are_measured(tmp_path: Path) -> None:

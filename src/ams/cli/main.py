@@ -98,12 +98,12 @@ def _run(arguments: list[str]) -> int:
     """Run the command; return its exit code, which one that says nothing ends with 0."""
     if arguments:
         arguments[0] = ALIASES.get(arguments[0], arguments[0])
-    name = next((" ".join(arguments[:n]) for n in (2, 1) if " ".join(arguments[:n]) in SERVICE_COMMANDS), None)
-    if name is not None:
+    words = next((n for n in (2, 1) if " ".join(arguments[:n]) in SERVICE_COMMANDS), 0)
+    if words:
+        name = " ".join(arguments[:words])
         command = _imported(SERVICE_COMMANDS[name])()
         command.epilog = EXIT_CODES
-        own = arguments[len(name.split()) :]
-        ended = command.main(args=own, prog_name=f"ams {name}", standalone_mode=False)
+        ended = command.main(args=arguments[words:], prog_name=f"ams {name}", standalone_mode=False)
     else:
         app = program(arguments or completed_words(os.environ))
         ended = app(args=arguments, prog_name="ams", standalone_mode=False)

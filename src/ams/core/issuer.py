@@ -126,7 +126,7 @@ class Issuer:
     client_id: str = ""  # client id for requests to the introspection endpoint
     client_secret: str = field(default="", repr=False)
     create_users: bool = False
-    """Return whether who is not bound to a user becomes one at the first login, if entitlements give a role."""
+    """Make a user at the first login of somebody who is bound to none, if their entitlements give a role."""
     entitlement_claims: tuple[str, ...] = ENTITLEMENT_CLAIMS
     roles: tuple[RoleRule, ...] = ()
 

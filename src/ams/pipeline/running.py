@@ -5,7 +5,6 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -272,9 +271,11 @@ class Run:
             raise
 
     def _take_stock(self, query: StreamingQuery) -> None:
-        with suppress(ValueError):  # of reports that are not complete yet
+        try:
             if not self.progress.take([dict(each) for each in query.recentProgress]):
                 return
+        except ValueError:  # of reports that are not complete yet
+            return
         last = self.progress.last
         before = checkpoint.read_standing(self.work)
         if last is None or (before is not None and before.batch >= last.number):

@@ -92,7 +92,7 @@ class EndpointCheck:
 
 
 class Circuit(NamedTuple):
-    """Return whether an endpoint is asked at all, as a value. Times are monotonic seconds.
+    """Circuit breaker of one endpoint, as a value: decides whether it is asked at all. Times are monotonic seconds.
 
     An endpoint that does not answer several times in a row is left alone for a while, longer each time it still does
     not; then one request finds out. Only the transport counts: one that answers, with any status, is there.

@@ -52,7 +52,7 @@ _BETWEEN_TRIES = Backoff(0.25, 0.5, jitter=(0.0, 1.0), least=0.25)  # seconds
 
 
 class Condition:
-    """Return whether the push server can work, as it answers every client (push contract 4, P26).
+    """Health of the push server, as it answers every client (push contract 4, P26).
 
     The first success makes it `OK`, and single failures do not end that.
     """

@@ -53,32 +53,45 @@ async def no_push_server() -> None:
 
 
 class PushServer(Protocol):
-    """A push server. Calls end within a few seconds, and return texts of HTTP contract 13.6; here: there is none."""
+    """A push server. Calls end within a few seconds, and return texts of HTTP contract 13.6."""
 
     async def status(self, path: str) -> str:
         """Return how the delivery of a subscription goes; `path` is its resource name."""
-        return UNREACHABLE
+        ...
 
     async def deactivated(self, path: str) -> str:
         """Return the outcome for the delivery of a subscription that was deleted."""
-        return UNREACHABLE
+        ...
 
     async def health(self, *, details: bool) -> str:
         """Return the health of the server itself; with `details`, as its transport words it (HTTP contract 14.5)."""
-        return "No push server is connected" if details else UNREACHABLE
+        ...
 
     async def settle(self) -> None:
         """Follow changed configurations at once; what fails is tried again later."""
+        ...
 
 
-class NoPushServer(PushServer):
+class NoPushServer:
     """Stands where no push server is connected: nothing is delivered, and every answer says so."""
+
+    async def status(self, path: str) -> str:
+        """Return that there is no push server."""
+        return UNREACHABLE
+
+    async def deactivated(self, path: str) -> str:
+        """Return that there is no push server."""
+        return UNREACHABLE
+
+    async def health(self, *, details: bool) -> str:
+        """Return that there is no push server."""
+        return "No push server is connected" if details else UNREACHABLE
 
     async def settle(self) -> None:
         """Do nothing."""
 
 
-class Leaseholders(PushServer):
+class Leaseholders:
     """The workers that deliver by leases, wherever they are, as a push server."""
 
     def __init__(self, assignment: Assignment, settle: Callable[[], Awaitable[None]]) -> None:

@@ -73,7 +73,7 @@ def keep_files(connection: sqlite3.Connection, path: str) -> None:
 
 
 class Commits:
-    """Return whether a restart would find the state that this process sees. For one writer at a time."""
+    """Tells whether a restart would find the state that this process sees. For one writer at a time."""
 
     def __init__(self) -> None:
         self._in_doubt = False

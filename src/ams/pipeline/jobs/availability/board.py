@@ -40,7 +40,8 @@ def board(figures: DataFrame, statuses: DataFrame) -> Board:
     seconds = (F.unix_timestamp(name) for name in ("start", "end"))
     of_day = statuses.where((F.col("type") == "endpoint_group") & (F.col("date") == max(days, default="")))
     strips: dict[str, list[plots.Span]] = {}
-    for site, start, end, status in of_day.orderBy("start").select("endpoint_group", *seconds, "status").collect():
+    rows = of_day.orderBy("start").select("endpoint_group", *seconds, "status").collect() if days else []
+    for site, start, end, status in rows:
         begin, until = (datetime.fromtimestamp(second, UTC) for second in (start, end))
         strips.setdefault(site, []).append(plots.Span(begin, until, status))
     return Board(shown.toPandas(), strips)

@@ -86,13 +86,7 @@ class Worker:
     """One worker and its book, whose file is the last thing that its command is told."""
 
     def __init__(
-        self,
-        name: str,
-        command: Sequence[str],
-        environment: dict[str, str],
-        folder: Path,
-        *,
-        may_end: bool = False,
+        self, name: str, command: Sequence[str], environment: dict[str, str], folder: Path, *, may_end: bool = False
     ) -> None:
         """One that `may_end` does so, with the exit code 0, when it has done everything."""
         self._may_end = may_end

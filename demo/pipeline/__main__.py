@@ -20,11 +20,7 @@ from demo.service import Service
 
 def play(folder: Path, _options: Namespace) -> bool:
     """Return True when every job did its work; a job that fails raises."""
-    with (
-        service.running(folder / "ams-data", 0) as running,
-        worlds.database(folder) as url,
-        worlds.cluster() as master,
-    ):
+    with service.running(folder / "ams-data", 0) as running, worlds.database(folder) as url, worlds.cluster() as master:
         _run(running, folder, url, master)
     return True
 

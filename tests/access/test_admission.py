@@ -118,8 +118,7 @@ def test_a_file_with_a_mistake_stops_the_start_with_one_line(tmp_path: Path, con
 
 
 @pytest.mark.parametrize(
-    ("content", "name"),
-    [("{", "r.json"), ("=", "r.toml"), ("[" * 100_000, "r.json"), (None, "none.json"), (None, ".")],
+    ("content", "name"), [("{", "r.json"), ("=", "r.toml"), ("[" * 100_000, "r.json"), (None, "none.json"), (None, ".")]
 )
 def test_a_file_that_cannot_be_read_stops_the_start(tmp_path: Path, content: str | None, name: str) -> None:
     if content is not None:

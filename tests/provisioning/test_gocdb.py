@@ -72,10 +72,7 @@ def test_a23_a_server_nobody_vouches_for_is_not_read(server: Gocdb, client: Pair
         ({"cert": client.chain, "key": client.key}, "not signed by a trusted CA"),
         ({"ca": authority.pair.chain}, "cannot read"),
     ):
-        with (
-            Feed(server.feed, sites_address(server.feed), **own) as feed,
-            pytest.raises(ServiceFailed, match=reason),
-        ):
+        with Feed(server.feed, sites_address(server.feed), **own) as feed, pytest.raises(ServiceFailed, match=reason):
             feed.endpoints(APEL)
 
 

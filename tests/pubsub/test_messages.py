@@ -341,10 +341,7 @@ def test_with_exactly_once_delivery_an_id_that_was_never_given_is_named(world: W
     world.publish(b"0", b"1")
     first, second = (each.ack_id for each in world.pulled())
     bad = never_given(first)
-    for ask in (
-        lambda: world.modify(0, bad[0], second, *bad[1:]),
-        lambda: world.acknowledge(bad[0], first, *bad[1:]),
-    ):
+    for ask in (lambda: world.modify(0, bad[0], second, *bad[1:]), lambda: world.acknowledge(bad[0], first, *bad[1:])):
         with pytest.raises(Aborted) as error:
             ask()
         assert dict(error.value.details[0].metadata) == dict.fromkeys(bad, "PERMANENT_FAILURE_INVALID_ACK_ID")

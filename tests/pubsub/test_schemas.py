@@ -133,8 +133,7 @@ NO_DEFINITIONS = ("", '"string"', '{"type": "rec"}', '{"type": "string"} x')
 
 
 @pytest.mark.parametrize(
-    "schema",
-    [Schema(definition="{}"), *(Schema(type_=Schema.Type.AVRO, definition=each) for each in NO_DEFINITIONS)],
+    "schema", [Schema(definition="{}"), *(Schema(type_=Schema.Type.AVRO, definition=each) for each in NO_DEFINITIONS)]
 )
 def test_what_is_no_schema_is_refused(world: World, schema: Schema) -> None:
     made(world, "a")

@@ -424,8 +424,7 @@ class Keyed(ScriptedSender):
 
 
 @pytest.mark.parametrize(
-    "trouble",
-    [REFUSED, *(EndpointAnswer(status, "no") for status in (203, 301, 408, 410, 429, 500, 503))],
+    "trouble", [REFUSED, *(EndpointAnswer(status, "no") for status in (203, 301, 408, 410, 429, 500, 503))]
 )
 async def test_in_googles_form_whatever_is_no_success_is_a_nack(trouble: Any) -> None:
     sender = ScriptedSender(*[trouble] * 5)

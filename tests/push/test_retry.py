@@ -50,14 +50,7 @@ def after(policy: Policy, outcomes: Iterable[bool]) -> History:
         (SUCCESS * 3 + FAILURE * 19, [78_643_200, DAY]),
         (FAILURE * 17 + SUCCESS + FAILURE, [1000, 2000]),
     ],
-    ids=[
-        "down",
-        "down and up",
-        "up",
-        "up to a day",
-        "a day from its floor",
-        "P5: anew after a success",
-    ],
+    ids=["down", "down and up", "up", "up to a day", "a day from its floor", "P5: anew after a success"],
 )
 def test_slowstart_goes_as_the_contract_tabulates(outcomes: list[bool], delays: list[int]) -> None:
     found = [after(Policy(SLOWSTART, 0), outcomes[:count]).last for count in range(len(outcomes) + 1)]

@@ -40,8 +40,7 @@ async def test_of_two_seeks_at_once_one_wins_and_neither_is_mixed(use_cases: Use
     use_cases.engines.clock.advance(5)
 
     answers = await asyncio.gather(
-        use_cases.seeker.seek(use_cases.caller, SUB, 3),
-        use_cases.seeker.seek_time(use_cases.caller, SUB, moment + 1),
+        use_cases.seeker.seek(use_cases.caller, SUB, 3), use_cases.seeker.seek_time(use_cases.caller, SUB, moment + 1)
     )
 
     assert [each.current for each in answers] == [3, 10]

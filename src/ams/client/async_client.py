@@ -107,12 +107,7 @@ class AsyncClient:
         return await self._run(self._plans.ask(call))
 
     async def work(
-        self,
-        subscription: str,
-        handler: AsyncHandler,
-        *,
-        project: str,
-        **options: Unpack[WorkOptions],
+        self, subscription: str, handler: AsyncHandler, *, project: str, **options: Unpack[WorkOptions]
     ) -> Worked:
         """Work on a parallel subscription of a project, as its method `work` does."""
         return await self.project(project).subscription(subscription).work(handler, **options)

@@ -37,9 +37,7 @@ class Change(NamedTuple):
 
 
 def commit(
-    location: Location,
-    change: Callable[[Snapshot], Change | None],
-    fit: Callable[[Snapshot], bool] = lambda _: False,
+    location: Location, change: Callable[[Snapshot], Change | None], fit: Callable[[Snapshot], bool] = lambda _: False
 ) -> bool:
     """Commit what `change` finds to do in the newest version, on stable storage; False when it finds nothing.
 

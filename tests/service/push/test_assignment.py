@@ -6,12 +6,7 @@ import jwt
 import pytest
 
 from ams.core.clock import ManualClock
-from ams.core.names import (
-    SubscriptionId,
-    new_topic_id,
-    new_uuid,
-    topic_id_text,
-)
+from ams.core.names import SubscriptionId, new_topic_id, new_uuid, topic_id_text
 from ams.core.push_config import HTTP_ENDPOINT, GoogleForm, PushConfig
 from ams.push.leases import LEASE_SECONDS, Heartbeat, MemoryLeases
 from ams.service.push.assignment import Assignment

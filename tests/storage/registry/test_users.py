@@ -15,15 +15,7 @@ from ams.core.errors import AlreadyExists, Damaged, NotFound
 from ams.core.names import new_uuid
 from ams.core.rights import Right, Rights
 from ams.storage import export_format
-from ams.storage.registry.records import (
-    Login,
-    NamedToken,
-    PageRequest,
-    Principal,
-    Project,
-    User,
-    UserDetails,
-)
+from ams.storage.registry.records import Login, NamedToken, PageRequest, Principal, Project, User, UserDetails
 from ams.storage.registry.registry import Registry
 from ams.storage.registry.statements import page_token
 from ams.storage.registry.tables import named_tokens, users

@@ -80,8 +80,7 @@ def _retry(body: wire.RetryBackoffBody | None) -> RetryPolicy | None:
     minimum = _span("minimumBackoff", body.minimum_backoff)
     maximum = _span("maximumBackoff", body.maximum_backoff)
     return RetryPolicy(
-        limits.DEFAULT_MINIMUM if minimum is None else minimum,
-        limits.DEFAULT_MAXIMUM if maximum is None else maximum,
+        limits.DEFAULT_MINIMUM if minimum is None else minimum, limits.DEFAULT_MAXIMUM if maximum is None else maximum
     )
 
 

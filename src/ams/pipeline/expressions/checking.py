@@ -244,8 +244,7 @@ def _called(node: exp.Expr, name: str, function: Function, given: Sequence[exp.E
         told = ", ".join(shown(each.type) for each in arguments)
         raise _wrong(node, f"the arguments of {name} do not go together: {told}")
     return Expression(
-        result,
-        lambda: function.build(*map(known.passed, arguments, kinds)).cast(STRING if result == NULL else result),
+        result, lambda: function.build(*map(known.passed, arguments, kinds)).cast(STRING if result == NULL else result)
     )
 
 

@@ -276,8 +276,7 @@ def test_iso_durations_are_read_in_seconds(text: str, seconds: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "written",
-    ["1709634030", 1709634030, "2024-03-05T10:20:30Z", "2024-03-05T11:20:30+01:00", "2024-03-05T10:20:30"],
+    "written", ["1709634030", 1709634030, "2024-03-05T10:20:30Z", "2024-03-05T11:20:30+01:00", "2024-03-05T10:20:30"]
 )
 def test_times_are_utc_however_they_are_written(written: object) -> None:
     assert values.moment(written) == datetime(2024, 3, 5, 10, 20, 30, tzinfo=UTC)

@@ -149,9 +149,7 @@ def test_files_that_are_missing_are_told_before_anything_is_read(tmp_path: Path)
         run(job, Options(database="postgresql://someone:secret@db.example/x"))
 
 
-def test_a_table_of_before_is_given_the_columns_it_lacks_and_keeps_its_rows(
-    database: str,
-) -> None:
+def test_a_table_of_before_is_given_the_columns_it_lacks_and_keeps_its_rows(database: str) -> None:
     with closing(psycopg.connect(database, autocommit=True)) as connection:
         connection.execute("CREATE TABLE accounting_site_summaries (month text, site text)")
         connection.execute("INSERT INTO accounting_site_summaries VALUES ('2024-03', 'SITE-A')")

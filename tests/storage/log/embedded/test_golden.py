@@ -13,18 +13,7 @@ from ams.storage.files import Disk
 from ams.storage.log.base import Appended, Bounds
 from ams.storage.log.embedded import EmbeddedLog, LogOptions, check
 from tests.storage.log.engines import SMALL, all_fragments, fragments
-from tests.storage.log.make_golden import (
-    DROPPED,
-    EMPTY,
-    FOLDER,
-    HOURLY,
-    KEYED,
-    MOVED,
-    START,
-    WEEKLY,
-    YEARLY,
-    keyed,
-)
+from tests.storage.log.make_golden import DROPPED, EMPTY, FOLDER, HOURLY, KEYED, MOVED, START, WEEKLY, YEARLY, keyed
 
 NO_RECORD = "bytes that are no record"
 TORN = dict.fromkeys(("0000000000000001.log", "0000000000000003.log", "0000000000000007.log"), NO_RECORD)

@@ -4,11 +4,7 @@ import asyncio
 from types import SimpleNamespace
 
 import pytest
-from aiokafka.errors import (
-    KafkaConnectionError,
-    LeaderNotAvailableError,
-    UnknownTopicOrPartitionError,
-)
+from aiokafka.errors import KafkaConnectionError, LeaderNotAvailableError, UnknownTopicOrPartitionError
 from aiokafka.protocol.fetch import FetchRequest_v11
 
 from ams.core.errors import LogUnavailable

@@ -7,14 +7,7 @@ from ams.core.messages import Stored
 from ams.core.names import new_topic_id
 from ams.core.runs import Run, Runs, runs_of
 from ams.storage.log.kafka import message_cache as module
-from ams.storage.log.kafka.message_cache import (
-    MOST_AHEAD,
-    CachedRange,
-    PendingRead,
-    ReadAhead,
-    TailCache,
-    memory_of,
-)
+from ams.storage.log.kafka.message_cache import MOST_AHEAD, CachedRange, PendingRead, ReadAhead, TailCache, memory_of
 
 
 def stored(*offsets, size=10):

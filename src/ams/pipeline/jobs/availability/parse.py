@@ -191,9 +191,4 @@ def lists(rows: Iterable[tuple[str, str, str]]) -> Lists:
         services = profiles.setdefault(day, {})
         for each in metrics:
             services.setdefault(each.service, []).append(each.metric)
-    return Lists(
-        held["group_endpoints"],
-        held["group_groups"],
-        profiles,
-        held["downtimes"],
-    )
+    return Lists(held["group_endpoints"], held["group_groups"], profiles, held["downtimes"])

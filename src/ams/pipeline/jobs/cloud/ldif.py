@@ -16,7 +16,7 @@ from ams.pipeline.jobs.fields import Names, Record, in_utf8, join, names, needed
 ENDPOINT: Final = names(
     text="url=GLUE2EndpointURL interface=GLUE2EndpointInterfaceName interface_version=GLUE2EndpointInterfaceVersion"
     " implementation=GLUE2EndpointImplementationName implementation_version=GLUE2EndpointImplementationVersion"
-    " health=GLUE2EndpointHealthState serving=GLUE2EndpointServingState",
+    " health=GLUE2EndpointHealthState serving=GLUE2EndpointServingState"
 )
 SHARE: Final = names(whole="max_instances=GLUE2ComputingShareMaxRunningJobs instances=GLUE2ComputingShareTotalJobs")
 CLOUD_SHARE: Final = names(

@@ -79,8 +79,7 @@ class _AlterStruct(RequestStruct):
     API_VERSION = 0
     RESPONSE_TYPE = _AlterResponse
     SCHEMA = Schema(
-        ("resources", Array(("type", Int8), ("name", _TEXT), ("configs", Array(*_CHANGE)))),
-        ("validate_only", Boolean),
+        ("resources", Array(("type", Int8), ("name", _TEXT), ("configs", Array(*_CHANGE)))), ("validate_only", Boolean)
     )
 
 

@@ -253,13 +253,9 @@ class Port:
 async def port_of(name: str, folder: Path) -> AsyncIterator[Port]:
     if name == "certificates":
         of_authn = AuthnSettings(
-            data=str(folder),
-            port=0,
-            ops_port=0,
-            tls_self_signed=True,
-            client_ca=str(folder),
+            data=str(folder), port=0, ops_port=0, tls_self_signed=True, client_ca=str(folder),
             max_connections=CONNECTIONS,
-        )
+        )  # fmt: skip
         async with program.running(of_authn, Supervisor()) as authn:
             yield Port(authn.base_url, authn.operations_url, has_tls=True)
         return
@@ -297,6 +293,19 @@ async def test_silent_connections_of_one_address_leave_half_to_others(
         said = f'{prefix}_connections_refused_total{{listener="{listener}",why="address"}} 5.0'
         await wait_until_async(lambda: is_in(said, port))
         assert await port.ask() in (200, 404)
+
+
+@pytest.mark.parametrize("name", ["api", "api-tls", "operations", "certificates"])
+async def test_a_trailer_that_ends_the_connection_ends_it_on_every_port(name: str, tmp_path: Path) -> None:
+    head = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n"
+    async with port_of(name, tmp_path / "data") as port:
+        reader, writer = await port.open()
+        writer.write(head + b"transfer-encoding: chunked\r\n\r\n0\r\nconnection: close\r\n\r\n")
+        assert b"\r\nconnection: close\r\n" in await reader.readuntil(b"\r\n\r\n")
+        writer.write(head + b"\r\n")
+        with contextlib.suppress(ConnectionError):
+            assert b"HTTP/1.1" not in await reader.read()
+        writer.close()
 
 
 async def is_in(line: str, port: Port) -> bool:

@@ -87,6 +87,15 @@ def test_after_a_restart_it_is_the_same(tmp_path: Path) -> None:
         assert site.pull_all("victim") == 1
 
 
+def test_who_reads_what_it_publishes_goes_on_for_ever(site: Site) -> None:
+    for _ in range(12):
+        for _ in range(4):
+            site.publish(LARGE, project="flooder").raise_for_status()
+        assert site.pull_all("flooder") == 4
+        site.retain()
+    assert site.used() < 9 * MIB
+
+
 def test_a_repeated_publish_is_answered_though_there_is_no_room(site: Site) -> None:
     first = site.publish(LARGE, project="flooder", key="k").json()
     site.flood()

@@ -306,6 +306,16 @@ def test_a_forged_dead_letter_is_told_and_not_published(opened: Opened, api: Api
     assert read["max"] == 30 + 24
 
 
+def test_long_texts_leave_every_button_in_sight(opened: Opened, api: Api, project: str) -> None:
+    user = f"{project}-{'x' * 200}"
+    api("POST", f"/projects/{project}/members/{user}", {"email": f"{'x' * 60}@{'y' * 60}.example"})
+    page = opened(f"p/{project}/members", viewport={"width": 1440, "height": 900})
+    for name in ("Roles", "Remove…"):
+        box = row(page, user).get_by_role("button", name=name).bounding_box()
+        assert box is not None
+        assert box["x"] + box["width"] <= 1440
+
+
 def test_a_service_that_goes_away_is_said_over_what_it_said_before(opened: Opened, api: Api, project: str) -> None:
     api.topic(project)
     page = opened(f"p/{project}/topics")

@@ -136,6 +136,7 @@ async def test_a_trailer_without_end_and_trailers_without_end_are_refused(offer:
         written, is_closed = await conversation(packets)
         assert b"Request trailer is too large" in written
         assert is_closed
+    assert MAX_TRAILER_BYTES == 8192
 
 
 @pytest.mark.parametrize("name", [each for each in REQUESTS if "trailer" in each])

@@ -159,6 +159,13 @@ def test_a_connection_counts_for_the_project_that_it_asked_last(connections: Con
     wait_until(lambda: connections.used(one) == 1)
 
 
+def test_a_project_without_a_quota_has_a_fair_share_of_connections(connections: Connections) -> None:
+    many = [connections.open() for _ in range(5)]
+    # As many as it leaves free of seven.
+    assert [connections.publish(each) for each in many] == [200, 200, 200, 200, 429]
+    assert connections.publish(many[4], "Q") == 200
+
+
 # Requests that wait
 
 TOPIC, SUBSCRIPTION = "/projects/P/topics/T", "/projects/P/subscriptions/S"

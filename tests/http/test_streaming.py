@@ -7,10 +7,14 @@ import json
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import spec_from_loader
 from itertools import accumulate
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import httpx
@@ -19,11 +23,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import ams.http
 from ams.core.clock import Milliseconds
 from ams.core.errors import LogUnavailable, NotAcceptable
 from ams.core.messages import Stored, message
 from ams.core.names import Offset, TopicId
 from ams.core.runs import Runs, runs_of
+from ams.http import arrow
 from ams.http.arrow import SCHEMA, batch, payload
 from ams.http.routes import reading
 from ams.http.routes.reading import ARROW, COSTLY, LINES, arrow_stream, in_turn, wanted_form
@@ -198,6 +204,37 @@ async def streamed(pieces: Sequence[Sequence[Stored]], pool: Pool | None = None)
             yield each
 
     return [part async for part in arrow_stream(one_by_one(), asyncio.Lock(), pool, "P")]
+
+
+class SlowLoader(SourceFileLoader):
+    """Loads a module that is already among the loaded ones while it is not whole yet."""
+
+    begun, may_end = threading.Event(), threading.Event()
+
+    def exec_module(self, module: ModuleType) -> None:
+        self.begun.set()
+        self.may_end.wait()
+        super().exec_module(module)
+
+    def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
+        return spec_from_loader(name, self) if name == self.name else None
+
+
+async def test_streams_that_begin_while_arrow_is_being_loaded_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = await streamed([COSTLY_PIECE])
+    loader = SlowLoader(arrow.__name__, str(arrow.__file__))
+    monkeypatch.setattr(ams.http, "arrow", arrow)  # an import sets it; it is put back at the end
+    monkeypatch.delitem(sys.modules, arrow.__name__)
+    monkeypatch.setattr(sys, "meta_path", [loader, *sys.meta_path])
+    reading._arrow.cache_clear()
+
+    first = asyncio.create_task(streamed([COSTLY_PIECE]))
+    await asyncio.to_thread(loader.begun.wait)
+    second = asyncio.create_task(streamed([COSTLY_PIECE]))
+    await asyncio.sleep(0)
+    loader.may_end.set()
+
+    assert [await first, await second] == [expected, expected]
 
 
 async def test_each_piece_is_a_batch_of_one_stream_and_nothing_is_a_stream_with_a_schema() -> None:

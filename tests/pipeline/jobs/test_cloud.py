@@ -237,7 +237,7 @@ def test_images_for_each_endpoint_of_a_share_are_the_same_images() -> None:
 
 
 def test_the_same_cloud_in_three_shapes_is_the_same() -> None:
-    samples = messages(1, date(2024, 3, 5), sites=3, images=50, hours=1, mishaps=NONE)
+    samples = list(messages(1, date(2024, 3, 5), sites=3, images=50, hours=1, mishaps=NONE))
     told = [described(sample.data) for sample in samples]
     assert [cloud["shape"] for cloud in told] == ["glue2-ldif", "glue21-json", "cmdb-json"]
     assert [cloud["flavours"][1].get("accelerators") for cloud in told] == [None, None, 0]
@@ -248,6 +248,13 @@ def test_the_same_cloud_in_three_shapes_is_the_same() -> None:
         assert all(image["marketplace"] and image["vos"] for image in cloud["images"])
         assert len(cloud["images"]) > 40
         assert cloud["endpoints"][0]["interface"] == "org.openstack.nova"
+
+    pairs = [line.partition(": ")[::2] for line in samples[0].data.decode().splitlines()]
+    of_lines = {name: [value for each, value in pairs if each == name] for name, _ in pairs}
+    memory = sum(map(int, of_lines["GLUE2ExecutionEnvironmentMainMemorySize"]))
+    assert sum(each["ram_mb"] for each in told[0]["flavours"]) == memory
+    assert len(told[0]["images"]) == of_lines["objectClass"].count("GLUE2ApplicationEnvironment")
+    assert told[0]["capacity"]["cores"] == sum(map(int, of_lines["GLUE2ComputingManagerTotalLogicalCPUs"]))
 
 
 def test_one_association_may_stand_without_its_list() -> None:

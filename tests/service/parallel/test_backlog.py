@@ -17,7 +17,7 @@ from ams.core.names import Offset
 from ams.service.parallel import hand_out_ids
 from ams.service.parallel.backlog import DEAD_LETTER_RETRY_MS, Backlog, Settling
 from ams.service.parallel.hand_out_ids import FinalIds
-from ams.service.parallel.message_state import Done, Rules
+from ams.service.parallel.message_state import Done, Failures, Rules
 from ams.storage.cursors.acks import Progress
 from tests.service.parallel.site import grouped
 
@@ -610,3 +610,15 @@ def test_a_message_in_the_dead_letter_topic_is_given_to_nobody_when_that_could_n
     assert backlog.failures.dead == [0]
     store(backlog, backlog.put_aside(backlog.failures.dead.pop()), DEAD_LETTER_RETRY_MS)
     assert backlog.floor == 1
+
+
+def test_retention_forgets_failures_of_what_it_takes_and_no_others() -> None:
+    failures = Failures({Offset(each): each + 1 for each in range(4)}, Rules(most_attempts=9))
+    for each in (1, 3):
+        failures.die(Offset(each))
+    failures.letters.update(map(Offset, (0, 2)))
+
+    failures.retain(Offset(2))
+
+    assert failures.counts == {2: 3, 3: 4}
+    assert (failures.letters, failures.dying) == ({2}, {3})

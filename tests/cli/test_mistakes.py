@@ -99,7 +99,7 @@ MISTAKES: list[tuple[str, int, str]] = [
     ("subs push-status reader", 5, "Subscription is not in push mode"),
     ("top --once --match none*", 2, "has a name like 'none*'"),
     ("topics browse jobs --from 1 --since 2020-01-01", 2, "give --from or --since, not both"),
-    ("topics browse jobs --since yesterday", 2, "--since: Invalid isoformat string"),
+    ("topics browse jobs --since yesterday", 2, "--since: 'yesterday' is no time such as 2030-05-01 or "),
     ("topics browse jobs --json '@.a =='", 2, "--json: unexpected"),
     ("topics list --all --page-token x", 2, "give --page-token or --all, not both"),
     *((f"topics retention jobs {bad}", 2, "is no duration of whole seconds") for bad in ("soon", "0", "1.5s", "''")),

@@ -280,8 +280,20 @@ async def test_snapshots_whose_time_is_over_are_removed_and_a_subscription_witho
     made = Snapshot(project, "N", topic.id, TOPIC, 0, clock.wall(), until)
     assert await registry.snapshots.create(made)
     clock.advance(MOMENT)
-    assert await registry.snapshots.delete_expired() == 1
+    assert await registry.snapshots.delete_expired(clock.wall()) == 1
     assert await registry.snapshots.create(made)
     await site.expiry.round()
 
-    assert await registry.snapshots.delete_expired() == 0
+    assert await registry.snapshots.delete_expired(clock.wall()) == 0
+
+
+async def test_a_clock_that_leaps_ahead_removes_neither_subscriptions_nor_snapshots(site: Site) -> None:
+    await site.made(expiration_ttl=TTL)
+    registry, clock, project = site.engines.registry, site.engines.clock, site.caller.here.id
+    topic = await registry.topics.find(project, TOPIC)
+    await registry.snapshots.create(Snapshot(project, "N", topic.id, TOPIC, 0, clock.wall(), clock.wall() + DAY))
+    await site.after(2 * EXPIRY_MARGIN)
+    clock.step(8 * DAY)
+    assert await site.after(MOMENT)
+    clock.step(-8 * DAY)
+    assert await registry.snapshots.find(project, "N") is not None

@@ -175,7 +175,10 @@ def seconds_said(text: str) -> float | None:
 
 def time_of(text: str) -> datetime:
     """Read a time: ISO 8601, a day alone is its midnight, without a zone it is UTC; raise `ValueError`."""
-    read = datetime.fromisoformat(text)
+    try:
+        read = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no time such as 2030-05-01 or 2030-05-01T12:00:00Z") from None
     return read if read.tzinfo else read.replace(tzinfo=UTC)
 
 

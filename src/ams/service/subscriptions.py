@@ -14,7 +14,7 @@ import structlog
 from ams.access.admission import Caller
 from ams.access.permissions import CONSUMER
 from ams.core.ack_ids import BAD_ACK_DEADLINE, DEFAULT_ACK_DEADLINE, MAX_ACK_DEADLINE, MIN_ACK_DEADLINE
-from ams.core.clock import Clock, Milliseconds, span_text
+from ams.core.clock import Clock, Milliseconds, RetentionClock, span_text
 from ams.core.errors import AlreadyExists, AmsError, InvalidInput, SubscriptionGone, Unavailable
 from ams.core.names import (
     Offset,
@@ -288,6 +288,7 @@ class Expiry:
         self._subscriptions = subscriptions
         self._trail = trail
         self._clock = clock
+        self._retention = RetentionClock(clock)  # a clock that was set wrong removes nothing
         self._noted: dict[SubscriptionId, Milliseconds] = {}
         self._started = clock.monotonic()
         self.rounds = Rounds(
@@ -300,7 +301,8 @@ class Expiry:
 
     async def round(self) -> None:
         """Remove what has expired, and store uses. Raises what the registry and the cursors raise."""
-        snapshots = await self._registry.snapshots.delete_expired()
+        now = self._retention.wall()
+        snapshots = await self._registry.snapshots.delete_expired(now)
         if snapshots:
             expiry_logger.info("snapshots.expired", snapshots=snapshots)
         expiring = await self._registry.subscriptions.expiring()
@@ -311,10 +313,10 @@ class Expiry:
         if self._clock.monotonic() - self._started < EXPIRY_MARGIN:
             return
         for each in expiring:
-            await self._remove_unused(each)
+            await self._remove_unused(each, now)
 
-    async def _remove_unused(self, each: Expiring) -> None:
-        since = Milliseconds(self._clock.wall() - each.ttl - EXPIRY_MARGIN)
+    async def _remove_unused(self, each: Expiring, now: Milliseconds) -> None:
+        since = Milliseconds(now - each.ttl - EXPIRY_MARGIN)
         if self._used(each) >= since:
             return
         project, name = each.title

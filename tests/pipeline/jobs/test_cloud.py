@@ -248,7 +248,6 @@ def test_the_same_cloud_in_three_shapes_is_the_same() -> None:
         assert all(image["marketplace"] and image["vos"] for image in cloud["images"])
         assert len(cloud["images"]) > 40
         assert cloud["endpoints"][0]["interface"] == "org.openstack.nova"
-
     pairs = [line.partition(": ")[::2] for line in samples[0].data.decode().splitlines()]
     of_lines = {name: [value for each, value in pairs if each == name] for name, _ in pairs}
     memory = sum(map(int, of_lines["GLUE2ExecutionEnvironmentMainMemorySize"]))

@@ -219,7 +219,7 @@ async def test_one_that_has_expired_is_not_there(registry: Registry, clock: Manu
     assert not await registry.snapshots.delete(topic.project_id, N)
     assert await make_snapshot(registry, clock, topic), "its name is free again"
     clock.step(-1)
-    assert (await registry.snapshots.page(topic.project_id, PageRequest())).total == 1, "the other one was removed"
+    assert (await registry.snapshots.page(topic.project_id, PageRequest())).total == 2, "only a round removes others"
     assert await registry.snapshots.find(topic.project_id, N) is not None
 
 

@@ -31,7 +31,7 @@ class SnapshotRecords(Records):
     """Snapshots by project and name; one that has expired is not there, whether it was deleted already or not."""
 
     async def create(self, made: Snapshot) -> bool:
-        """Make a snapshot, and remove all that have expired; False, and nothing made, when its topic is gone.
+        """Make a snapshot, in place of an expired one of its name; False, and nothing made, when its topic is gone.
 
         Raises `AlreadyExists`, `NotFound` when the project is gone, `Conflict` when it has very many.
         """
@@ -40,8 +40,11 @@ class SnapshotRecords(Records):
             project_id=made.project_id, name=made.name, topic_id=topic, floor=made.floor, done=packed(made.done),
             created_on=made.created_on, expires_on=made.expires_on, labels=made.labels,
         )  # fmt: skip
-        expired = sa.delete(snapshots).where(snapshots.c.expires_on <= self._clock.wall())
-        count = sa.select(sa.func.count()).select_from(snapshots).where(snapshots.c.project_id == made.project_id)
+        has_expired = snapshots.c.expires_on <= self._clock.wall()
+        expired = sa.delete(snapshots).where(_is(made.project_id, made.name), has_expired)
+        count = self._there(sa.select(sa.func.count()).select_from(snapshots)).where(
+            snapshots.c.project_id == made.project_id
+        )
 
         def work(connection: sa.Connection) -> bool:
             if connection.scalar(sa.select(topics.c.id).where(topics.c.id == topic)) is None:
@@ -87,9 +90,9 @@ class SnapshotRecords(Records):
         query = self._there(sa.select(snapshots.c.topic_id, snapshots.c.floor))
         return await self._database.rows(query, lambda row: (topic_id(row.topic_id), Offset(row.floor)))
 
-    async def delete_expired(self) -> int:
-        """Remove those that have expired; return how many."""
-        removal = sa.delete(snapshots).where(snapshots.c.expires_on <= self._clock.wall())
+    async def delete_expired(self, now: Milliseconds) -> int:
+        """Remove those that expired by a moment; return how many."""
+        removal = sa.delete(snapshots).where(snapshots.c.expires_on <= now)
         return await self._database.change(removal, grows=False)
 
     async def _change(self, project: ProjectId, name: SnapshotName, **values: object) -> bool:

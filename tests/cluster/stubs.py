@@ -37,6 +37,7 @@ class Stub(ThreadingHTTPServer):
     def handle_error(self, *_: object) -> None: ...  # haproxy breaks connections as it likes
 
     def close(self) -> None:
+        self.breaks = True  # also on connections that haproxy kept
         self.goes_on.set()
         self.shutdown()
         self.server_close()

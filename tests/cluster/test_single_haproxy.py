@@ -222,7 +222,7 @@ def test_a_service_that_starts_is_waited_for(strict: Behind, tmp_path: Path, aut
         stub.close()
         assert statuses == [200]
 
-        # Connections that haproxy kept are answered until it notices that the stub is gone.
+        # Until haproxy notices that the stub is gone, it says that its answer is missing.
         refused = wait_until(lambda: (answer := client.ask("GET", "/v1/version")).status == 503 and answer)
         assert refused
         assert refused.headers["retry-after"] == "1"

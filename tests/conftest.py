@@ -42,8 +42,7 @@ class Printing(structlog.PrintLogger):
 def pytest_configure(config: pytest.Config) -> None:
     structlog.configure(logger_factory=lambda *_: Printing())
     shape.choose(config.getoption("shape"))
-    # Processes that a test interrupts inherit what is ignored here: a shell ignores Ctrl-C for background commands,
-    # and nohup ignores a hangup. They do not inherit a handler.
+    # Processes that a test interrupts inherit what a shell or nohup ignores in the background, but no handler.
     for each in (signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(each) is signal.SIG_IGN:
             signal.signal(each, lambda *_: None)

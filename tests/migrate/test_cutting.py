@@ -191,7 +191,8 @@ def test_a_signal_in_the_middle_leads_clients_back(site: Site, tmp_path: Path, s
     stop = f"touch {stopping}; sleep 2; touch {stopped}"
     words, environment = site.words("--restore", f"test -e {stopped} && touch {restored}", stop=stop)
     with started(words, environment) as running:
-        wait_until(stopping.exists, 240, process=running)
+        wait_until(lambda: stopping.exists() or running.poll() is not None, 240)
+        assert stopping.exists(), running.communicate(timeout=120)[1]
         running.send_signal(sent)
         _, said = running.communicate(timeout=120)
 

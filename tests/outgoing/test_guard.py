@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ams.core.errors import Unusable
-from ams.outgoing import guard as lookups
+from ams.outgoing import guard
 from ams.outgoing.guard import SLOW_THREADS, THREADS, Guard, Lookups, Refused, networks, trust
 from tests.support.waiting import wait_until_async
 
@@ -121,7 +121,7 @@ async def test_who_asks_for_the_same_name_shares_a_look_up_and_its_answer(names:
 
 
 async def test_an_answer_is_used_again_for_a_short_while_only(names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lookups, "KEEP_SECONDS", 0.0)
+    monkeypatch.setattr(guard, "KEEP_SECONDS", 0.0)
     look_up = Lookups(names)
 
     await look_up("a.example", 443)
@@ -166,8 +166,8 @@ async def test_slow_names_end_in_time_and_do_not_hold_up_others(names: Names) ->
 
 
 async def test_names_that_were_slow_have_few_threads(names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lookups, "KEEP_SECONDS", 0.0)
-    monkeypatch.setattr(lookups, "SLOW_SECONDS", 0.0)
+    monkeypatch.setattr(guard, "KEEP_SECONDS", 0.0)
+    monkeypatch.setattr(guard, "SLOW_SECONDS", 0.0)
     look_up = Lookups(names, wait_seconds=0.05)
     slow = [f"slow{number}.example" for number in range(THREADS)]
     await asyncio.gather(*(look_up(each, 443) for each in slow), return_exceptions=True)

@@ -30,8 +30,7 @@ def wait_until(
     deadline = time.monotonic() + seconds
     pause = _FIRST_PAUSE_SECONDS
     while not (found := condition()):
-        code = process and process.poll()
-        assert code is None, f"the process ended with {code}: {process and process.stderr and process.stderr.read()}"
+        assert process is None or process.poll() is None, f"the process ended with {process and process.returncode}"
         assert time.monotonic() < deadline, f"not true within {seconds} s; the last value was {found!r}"
         time.sleep(pause)
         pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)

@@ -75,9 +75,10 @@ class Projects:
             )
         except AlreadyExists:
             raise InvalidInput("invalid project name change, name already exists") from None
-        if name and project:
+        found = required(project, NotFound(NO_PROJECT))
+        if name:
             await self.changed()
-        return required(project, NotFound(NO_PROJECT))
+        return found
 
     async def quotas(self, caller: Caller) -> ProjectQuotas:
         """Return the quotas of the project, and what it uses of them."""

@@ -144,18 +144,19 @@ class HttpHandOuts:
     @contextlib.contextmanager
     def _settling(self, target: Target, hand_out: HandOut) -> Iterator[None]:
         """Note that messages are settled, unless it is not known; ids that come late count no more anyway."""
-        late: client_errors.AckTimeout | None = None
         try:
             yield
-        except client_errors.AckTimeout as error:
-            late = error
+        except client_errors.AckTimeout:
+            self._note_settled(target, hand_out)
+            raise
+        self._note_settled(target, hand_out)
+
+    def _note_settled(self, target: Target, hand_out: HandOut) -> None:
         place = _Place(target.path, hand_out.text)
         left = self._unsettled.get(place, set())
         left.difference_update([each.offset for each in hand_out.messages])
         if not left:
             self._unsettled.pop(place, None)
-        if late is not None:
-            raise late
 
 
 def _ids(target: Target, hand_out: HandOut) -> list[str]:

@@ -10,30 +10,20 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql.types import (
-    BinaryType,
-    DataType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql import types as T
 
 from ams.pipeline.errors import StaleCheckpoint, WrongOption, WrongRow
 from ams.pipeline.sink.requests import Chunk, Chunker, Encoded, Lane, Limits, Rows, Sender, layout
 from ams.pipeline.sink.writer import local_folder, refuse_stale
 
-TYPES: dict[str, DataType] = {
-    "binary": BinaryType(),
-    "string": StringType(),
-    "int": IntegerType(),
-    "bigint": LongType(),
-    "timestamp": TimestampType(),
-    "map<string,string>": MapType(StringType(), StringType()),
-    "map<string,int>": MapType(StringType(), IntegerType()),
+TYPES: dict[str, T.DataType] = {
+    "binary": T.BinaryType(),
+    "string": T.StringType(),
+    "int": T.IntegerType(),
+    "bigint": T.LongType(),
+    "timestamp": T.TimestampType(),
+    "map<string,string>": T.MapType(T.StringType(), T.StringType()),
+    "map<string,int>": T.MapType(T.StringType(), T.IntegerType()),
 }
 MAP = pa.map_(pa.string(), pa.string())
 
@@ -52,10 +42,10 @@ def _array(name: str, values: list[Any]) -> pa.Array:
     return pa.array(values, MAP) if name == "attributes" else pa.array(values)
 
 
-def _schema(text: str) -> StructType:
+def _schema(text: str) -> T.StructType:
     """Return the schema of `name type, name type`; Spark's own reader of such texts needs Java."""
     pairs = (each.split(" ") for each in text.split(", "))
-    return StructType([StructField(name, TYPES[kind]) for name, kind in pairs])
+    return T.StructType([T.StructField(name, TYPES[kind]) for name, kind in pairs])
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,9 @@ from ams.pubsub.messages import published
 from ams.pubsub.relaying import Relays
 from ams.pubsub.requests import read
 from ams.pubsub.server import answering
+from ams.service.parallel.pulling import Lot, Puller
 from tests.pubsub.conftest import World, world_at
-from tests.pubsub.streams import SECONDS, STREAMING_PULL, ask, refused
+from tests.pubsub.streams import SECONDS, STREAMING_PULL, ask, opened, refused
 from tests.support.served import Served, served
 from tests.support.service import running_service
 from tests.support.waiting import wait_until
@@ -364,6 +365,21 @@ def test_nothing_is_held_of_streams_that_are_over(
 
 def _check_nothing_is_held(before: int) -> None:
     wait_until(lambda: sum(_held().values()) - before < CALLS)  # gRPC has a few for calls that are to come
+
+
+def test_a_stream_says_that_its_subscription_was_detached_when_that_came_before_a_pull(service: Served) -> None:
+    name, pull = "projects/P/subscriptions/detached", Puller.pull
+
+    async def detach_and_pull(puller: Puller, *args: Any, **options: Any) -> list[Lot]:
+        request = pb.DetachSubscriptionRequest.pb()(subscription=name)
+        await asyncio.to_thread(ask, channel, PUBLISHER + "DetachSubscription", request)
+        return await pull(puller, *args, **options)
+
+    with grpc.insecure_channel(service.run.pubsub) as channel:
+        ask(channel, SUBSCRIBER + "CreateSubscription", pb.Subscription.pb()(name=name, topic=TOPIC))
+        with patch.object(Puller, "pull", detach_and_pull):
+            stream = opened(channel, name)
+            assert stream.end() == (grpc.StatusCode.FAILED_PRECONDITION, f"Subscription {name} is detached.")
 
 
 def test_an_answer_for_which_there_is_no_memory_is_not_sent(service: Served) -> None:

@@ -180,11 +180,21 @@ class _Spread:
         try:
             while True:
                 await self._give()
+        except NotFound as error:
+            self.fail(await self._reason(error))
         except AmsError as error:
             self.fail(error)
         except Exception as error:  # of this subscription alone
             logger.exception("stream.failed", subscription=self.subscription.name)
             self.fail(error)
+
+    async def _reason(self, error: NotFound) -> AmsError:
+        """Return why a pull found nothing: a detached subscription still exists, but its cursors are dropped."""
+        try:
+            await self.look()
+        except AmsError as reason:
+            return reason
+        return error
 
     async def _give(self) -> None:
         """Give what there is to the streams whose turn it is; wait when there is nothing, or nobody."""

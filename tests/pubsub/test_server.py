@@ -178,7 +178,7 @@ def test_streams_are_counted_and_the_doctor_says_of_them(alone: World) -> None:
     for each in streams:
         each.call.cancel()
     wait_until(lambda: figures(alone)["ams_pubsub_streams"] == 0)
-    assert not any("stream" in text for _, text in findings(alone))
+    wait_until(lambda: not any("stream" in text for _, text in findings(alone)))
     wait_until(lambda: figures(alone).get('ams_pubsub_calls_total{code="CANCELLED"}') == 2)
 
 

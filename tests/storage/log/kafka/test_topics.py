@@ -84,9 +84,13 @@ async def test_a_topic_deleted_on_one_node_is_gone_on_another_and_its_waits_end(
 
         await log.drop(topic)
 
-        for call in (second.append(topic, texts("b")), second.read(topic, 0, max_messages=1, max_bytes=1)):
-            with pytest.raises(TopicGone):
-                await call
+        async def append() -> None:
+            await second.append(topic, texts("b"))
+
+        with pytest.raises(TopicGone):  # brokers hear of it a moment after the controller has answered
+            await wait_until_async(append)
+        with pytest.raises(TopicGone):
+            await second.read(topic, 0, max_messages=1, max_bytes=1)
         assert not await asyncio.wait_for(waiting, PATIENCE_SECONDS)
 
 

@@ -128,33 +128,36 @@ export async function isGenuine(letter: ReadMessage, source: string, signal?: Ab
   return JSON.stringify(original(found)) === JSON.stringify(original(letter));
 }
 
-const REDRIVEN = "ams-redriven";
-const MOST_REMEMBERED = 1000;
-
-/** What was published again from this browser: ids by topic, message and time. */
-function remembered(): Record<string, string> {
-  return JSON.parse(localStorage.getItem(REDRIVEN) ?? "{}") as Record<string, string>;
-}
-
-const nameOf = (project: string, source: string, { messageId, publishTime }: ReadMessage) =>
-  `${project}/${source}/${messageId} ${publishTime}`;
-
-/** The id under which a dead letter was published again from this browser, if it was. */
-export function redrivenAs(project: string, source: string, letter: ReadMessage): string | undefined {
-  return remembered()[nameOf(project, source, letter)];
-}
-
-/** Publish a dead letter as it was. Asked again, it is still published once: the key is that of `ams dead redrive`. */
-export async function redrive(project: string, source: string, target: string, letter: ReadMessage): Promise<void> {
-  const words = new TextEncoder().encode(`${source} ${letter.messageId} ${letter.publishTime}`);
+/** The header that a dead letter is published again under; `ams dead redrive` gives the same. */
+async function keyOf(source: string, { messageId, publishTime }: ReadMessage) {
+  const words = new TextEncoder().encode(`${source} ${messageId} ${publishTime}`);
   const sum = new Uint8Array(await crypto.subtle.digest("SHA-256", words));
-  const key = `redrive-${[...sum].map((each) => each.toString(16).padStart(2, "0")).join("")}`;
+  return { "Idempotency-Key": `redrive-${[...sum].map((each) => each.toString(16).padStart(2, "0")).join("")}` };
+}
+
+/** Publish a dead letter as it was, to the topic at `target`. Asked again, it is still published once. */
+export async function redrive(target: string, source: string, letter: ReadMessage): Promise<void> {
   const { data, attributes, orderingKey } = original(letter);
-  const { messageIds } = await call<{ messageIds: string[] }>(`/projects/${project}/topics/${target}:publish`, {
-    method: "POST",
-    body: { messages: [{ data, attributes, orderingKey: orderingKey || undefined }] },
-    headers: { "Idempotency-Key": key },
-  });
-  const all = Object.entries({ ...remembered(), [nameOf(project, source, letter)]: messageIds[0] ?? "" });
-  localStorage.setItem(REDRIVEN, JSON.stringify(Object.fromEntries(all.slice(-MOST_REMEMBERED))));
+  const body = { messages: [{ data, attributes, orderingKey: orderingKey || undefined }] };
+  await call(`${target}:publish`, { method: "POST", body, headers: await keyOf(source, letter) });
+}
+
+/**
+ * Whether a dead letter was published again, by anybody: no messages under a key that is known are refused, and store nothing
+ * under another one. Null where nobody can say now, or who asks may not publish.
+ */
+export async function isRedriven(
+  target: string,
+  source: string,
+  letter: ReadMessage,
+  signal?: AbortSignal,
+): Promise<boolean | null> {
+  const headers = await keyOf(source, letter);
+  return call(`${target}:publish`, { method: "POST", body: { messages: [] }, headers, signal }).then(
+    () => false,
+    (error) => {
+      if (error instanceof ApiError && error.code >= 400) return error.code === 409 || null;
+      throw error;
+    },
+  );
 }

@@ -234,9 +234,10 @@ def test_they_are_published_again_as_they_were_once_each(ams: Ams, sub: str) -> 
     again = ams("dead", "redrive", sub, "--all", "-o", "json").stdout.splitlines()
 
     assert [json.loads(line) for line in again] == [
-        {"id": "0", "topic": "jobs", "messageId": "5"},
-        {"id": "2", "topic": "jobs", "messageId": "4"},
+        {"id": "0", "topic": "jobs", "messageId": "5", "publishedBefore": False},
+        {"id": "2", "topic": "jobs", "messageId": "4", "publishedBefore": True},
     ]
+    assert ams("dead", "redrive", sub, "2").stdout == "2 is 4 in topic jobs, as before\n"
     after = jobs(ams)
     assert [(each["data"], each["attributes"]) for each in after[4:]] == [
         (before[1]["data"], {"kind": "x"}),
@@ -323,7 +324,7 @@ def test_those_of_a_parallel_subscription_are_published_again(ams: Ams, project:
     found = wait_until(lambda: ams.json("dead", "list", "many"))
 
     assert found[0]["attributes"]["CloudPubSubDeadLetterSourceDeliveryCount"] == "5"
-    for _ in range(2):
-        assert ams("dead", "redrive", "many", "--all").stdout == "0 is 1 in topic t\n"
+    for told in ("", ", as before"):
+        assert ams("dead", "redrive", "many", "--all").stdout == f"0 is 1 in topic t{told}\n"
     before, after = jobs(ams, "t")
     assert [after[name] == before[name] for name in ("data", "attributes", "orderingKey")] == [True] * 3

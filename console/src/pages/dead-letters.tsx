@@ -5,7 +5,7 @@ import { useLoad } from "../load";
 import { Badge, Button, Card, Empty, Note, shown } from "../parts/basics";
 import { Act } from "../parts/form";
 import { MessageCard } from "../parts/message";
-import { find, isGenuine, redrive, redrivenAs, type Wanted } from "../reading";
+import { find, isGenuine, isRedriven, redrive, type Wanted } from "../reading";
 import { setQuery, useQuery } from "../router";
 import { visible } from "../text";
 import type { Offsets, ReadMessage } from "../wire";
@@ -15,31 +15,37 @@ const AT_ONCE = 25;
 const FORGED = "Not what was published: whoever may publish to the dead letter topic can write this";
 const GONE = "The message it was is gone, so nobody can say whether it was this";
 
-type Letter = { letter: ReadMessage; genuine: boolean | null; redriven: string | undefined };
+type Letter = { letter: ReadMessage; genuine: boolean | null; redriven: boolean | null };
 
 /** `source` is the topic they are in. */
 export function DeadLetters({ project, name, subscription, source }: SubscriptionProps & { source: string }) {
   const target = shortName(subscription.topic);
   const base = `/projects/${project}/topics/${source}`;
+  const topic = `/projects/${project}/topics/${target}`;
   const [before] = useQuery("before");
   const ours: Wanted = ({ attributes }) =>
     attributes?.deadLetterSubscription === `projects/${project}/subscriptions/${name}`;
   const loaded = useLoad(`dead letters of ${base} before ${before}`, async (signal) => {
     const bounds = await call<Offsets>(`${base}:offsets`, { signal });
     const found = await find(base, bounds, Number(before || bounds.max), true, AT_ONCE, ours, signal);
-    const topic = `/projects/${project}/topics/${target}`;
     const looked = async (letter: ReadMessage): Promise<Letter> => ({
       letter,
       genuine: await isGenuine(letter, topic, signal),
-      redriven: redrivenAs(project, source, letter),
+      redriven: await isRedriven(topic, source, letter, signal),
     });
     return { ...found, letters: await Promise.all(found.messages.map(looked)), bounds };
   });
   const again = async (letters: ReadMessage[]) => {
     // The oldest first, one after the other, as they were published.
-    for (const letter of letters) await redrive(project, source, target, letter);
+    let before = 0;
+    for (const letter of letters) {
+      if (await isRedriven(topic, source, letter)) before++;
+      await redrive(topic, source, letter); // is refused where somebody took its key for another message
+    }
     loaded.reload();
-    return `Published to ${target}.`;
+    return before === 0
+      ? `Published to ${target}.`
+      : `${before} of ${letters.length} were published to ${target} before.`;
   };
   const to = (place: number | null) => setQuery({ before: place === null ? null : String(place) });
   return shown(loaded, ({ letters, first, next, bounds }) => {
@@ -70,7 +76,7 @@ export function DeadLetters({ project, name, subscription, source }: Subscriptio
         )}
         {letters.toReversed().map(({ letter, genuine, redriven }) => (
           <MessageCard key={letter.offset} message={letter} view="auto">
-            {redriven !== undefined && <Badge tone="good">published again as {redriven}</Badge>}
+            {redriven && <Badge tone="good">published again</Badge>}
             <Badge tone="bad">
               {visible(`${letter.attributes?.deadLetterStatus} after ${letter.attributes?.deadLetterAttempts}`)}
             </Badge>

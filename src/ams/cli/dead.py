@@ -147,11 +147,12 @@ def redrive(
         if not unverified and not _is_genuine(letters, letter):
             doubtful.append(letter.message_id)
             continue
-        published = _publish_again(letters, letter, target)
+        published, before = _publish_again(letters, letter, target)
         if session.for_programs:
-            emit(json_line({"id": letter.message_id, "topic": target, "messageId": published}))
+            told = {"id": letter.message_id, "topic": target, "messageId": published, "publishedBefore": before}
+            emit(json_line(told))
         else:
-            emit(printable(f"{letter.message_id} is {published} in topic {target}"))
+            emit(printable(f"{letter.message_id} is {published} in topic {target}{', as before' if before else ''}"))
 
     if doubtful:
         raise Conflict(
@@ -179,14 +180,20 @@ def _content(message: wire.ReadMessage) -> tuple[str, dict[str, str], str]:
     return message.data, _original(message), message.ordering_key
 
 
-def _publish_again(letters: _DeadLetters, letter: wire.ReadMessage, target: str) -> str:
-    """Publish a dead letter as it was; return its new id."""
+def _publish_again(letters: _DeadLetters, letter: wire.ReadMessage, target: str) -> tuple[str, bool]:
+    """Publish a dead letter as it was; return its new id, and whether it was published again before."""
     message = wire.Message(data=letter.data, attributes=_original(letter), ordering_key=letter.ordering_key)
     # One place is one letter: a topic made anew under its name has other times.
     words = " ".join((letters.topic, letter.message_id, letter.publish_time))
     key = f"redrive-{hashlib.sha256(words.encode()).hexdigest()}"
     session = letters.session
-    return session.patient.call(wire.publish(session.project, target, [message], key=key)).message_ids[0]
+    try:
+        session.patient.call(wire.publish(session.project, target, [], key=key))
+        before = False
+    except Conflict:  # of no messages under a key that is known
+        before = True
+    published = session.patient.call(wire.publish(session.project, target, [message], key=key))
+    return published.message_ids[0], before
 
 
 def _dead_letters(session: Session, subscription: str, source: Source) -> _DeadLetters:

@@ -53,8 +53,9 @@ _KEEPS_CONNECTION = frozenset({"40001", "40P01", "55P03", "57014"})
 
 POOLED = (
     "PostgreSQL is reached through a pooler that gives each transaction another session, as PgBouncer with pool_mode ="
-    " transaction: connect to PostgreSQL itself, or set pool_mode = session"
+    " transaction or statement: connect to PostgreSQL itself, or set pool_mode = session"
 )
+_NO_TRANSACTIONS = "statement pooling"  # PgBouncer, asked for a transaction with pool_mode = statement
 _LOOKS = 5  # a pooler hands out the session that was used last, as a rule; others may take it in between
 
 _SESSION = """
@@ -99,6 +100,7 @@ async def require_sessions(to: str) -> None:
     Settings, channels and a lock belong to sessions; without them a commit could be answered before it is on disk.
     """
     from psycopg import AsyncConnection
+    from psycopg.errors import ProtocolViolation
 
     async with await AsyncConnection.connect(to, autocommit=True, prepare_threshold=None) as one:
         with limited(one, CONNECT_SECONDS):
@@ -107,9 +109,14 @@ async def require_sessions(to: str) -> None:
             return
         async with await AsyncConnection.connect(to, autocommit=True, prepare_threshold=None) as other:
             for _ in range(_LOOKS):
-                with limited(one, CONNECT_SECONDS), limited(other, CONNECT_SECONDS):
-                    async with other.transaction():
-                        others, now = await _session(other), await _session(one)
+                try:
+                    with limited(one, CONNECT_SECONDS), limited(other, CONNECT_SECONDS):
+                        async with other.transaction():
+                            others, now = await _session(other), await _session(one)
+                except ProtocolViolation as error:
+                    if _NO_TRANSACTIONS not in str(error):  # PgBouncer says most things under this state
+                        raise
+                    raise Unusable(POOLED) from error
                 if others == before or now != before:
                     raise Unusable(POOLED)
 

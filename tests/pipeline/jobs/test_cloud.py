@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ams.pipeline.errors import Broken, WrongOption
+from ams.pipeline.jobs.cloud import ldif, parse
 from ams.pipeline.jobs.cloud.job import Options, run
 from ams.pipeline.jobs.cloud.parse import described
 from demo.pipeline.samples import NONE, Mishaps
@@ -109,6 +110,13 @@ def column(found: dict[str, Any], name: str) -> str | None:
     return None if value is None else ", ".join(value) if isinstance(value, list) else str(value)
 
 
+def path_of(row: Row) -> str:
+    """Return what a field is called in `not_taken`, and in the tables of those that are read."""
+    if row.form.startswith("ldif"):
+        return row.attribute.partition(";")[0].lower()
+    return f"{row.item}.{row.attribute}".replace("\\.", ".")
+
+
 @pytest.mark.parametrize("row", ROWS, ids=" ".join)
 def test_what_a_provider_says_becomes_what_the_reference_shows(row: Row) -> None:
     if row.result.startswith("set aside: "):
@@ -119,13 +127,24 @@ def test_what_a_provider_says_becomes_what_the_reference_shows(row: Row) -> None
 
     found = described(document(row))
 
+    told = [each["name"] for each in found["not_taken"]]
+    assert told == ([path_of(row)] if row.result.startswith("not taken: the rest") else [])
     if row.result.startswith("not taken: "):
-        assert found == described(document(row._replace(item="none")))
+        assert {**found, "not_taken": []} == described(document(row._replace(item="none")))
     elif row.result.startswith("no value of "):
         assert column(found, row.result.split("`")[1]) is None
     else:
         _, name, value = row.result.split("`")
         assert column(found, name) == value.strip()
+
+
+@pytest.mark.parametrize(
+    ("forms", "taken"), [("ldif ldif 2.1", ldif.TAKEN), ("json", parse.TAKEN), ("cmdb", parse.CMDB_TAKEN)]
+)
+def test_names_asked_for_have_a_row(forms: str, taken: frozenset[str]) -> None:
+    told = [row for row in ROWS if row.form in forms and not row.result.startswith(("not taken", "set aside"))]
+
+    assert taken == {path_of(row) for row in told} - {"dn"}
 
 
 @pytest.mark.parametrize(("lines", "result"), list(rows("cloud-info", "Forms of LDIF")))

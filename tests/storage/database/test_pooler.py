@@ -1,4 +1,4 @@
-"""A real PgBouncer before PostgreSQL: by the session it may stand there, by the transaction it is refused with why."""
+"""A real PgBouncer before PostgreSQL: by the session it may stand there, else it is refused with why."""
 
 import contextlib
 import os
@@ -31,7 +31,7 @@ def pooler(folder: Path, url: str, mode: str) -> Iterator[str]:
     (folder / "pgbouncer.ini").write_text(
         f"[databases]\n* = host={behind['host']} port={behind['port']}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n"
         f"listen_port = {port}\nauth_type = plain\nauth_file = {folder}/users\npool_mode = {mode}\n"
-        f"default_pool_size = {2 if mode == 'transaction' else 40}\nunix_socket_dir =\n"
+        f"default_pool_size = {40 if mode == 'session' else 2}\nunix_socket_dir =\n"
         "ignore_startup_parameters = extra_float_digits\n"
     )
     user = "postgres" if os.getuid() == 0 else None  # it refuses to be root
@@ -65,8 +65,11 @@ def shared() -> Iterator[Path]:
         yield Path(folder)
 
 
-async def test_a_pooler_by_the_transaction_is_refused_with_the_reason(postgres_url: str, shared: Path) -> None:
-    with pooler(shared, postgres_url, "transaction") as through, pytest.raises(Unusable) as refused:
+@pytest.mark.parametrize("mode", ["transaction", "statement"])
+async def test_a_pooler_but_by_the_session_is_refused_with_the_reason(
+    postgres_url: str, shared: Path, mode: str
+) -> None:
+    with pooler(shared, postgres_url, mode) as through, pytest.raises(Unusable) as refused:
         async with open_registry_at(through):
             pass
 

@@ -180,11 +180,12 @@ def test_a_storage_record_is_read_and_one_that_lacks_something_set_aside() -> No
 
 
 def test_a_job_in_xml_is_the_job_in_text() -> None:
-    [in_xml] = records(CAR.encode(), NOW)
+    in_xml, beside = records(CAR.replace("</urf:UsageRecords>", "<urf:Host/></urf:UsageRecords>").encode(), NOW)
     as_text = {**JOB, "MachineName": None, "Queue": None, "MemoryReal": None}
     [in_text] = records(text(INDIVIDUAL, as_text).encode(), NOW)
 
     assert in_xml == in_text
+    assert str(beside) == "record 2: unknown key 'Host beside UsageRecord'"
 
 
 @pytest.mark.parametrize(
@@ -212,12 +213,13 @@ def test_energy_is_read_bare(document: object) -> None:
 def test_a_bad_record_in_json_leaves_the_others() -> None:
     wrong = [{**ADDRESS, "Colour": 1}, {**ADDRESS, "IPCount": -1}, 7]
 
-    good, colour, negative, number = read_json(addresses(ADDRESS, *wrong))
+    good, colour, negative, number, sender = read_json({**addresses(ADDRESS, *wrong), "Sender": "x"})
 
     assert good["record_id"] == "a1"
     assert str(colour) == "record 2: unknown key 'Colour'"
     assert str(negative) == "record 3: IPCount is negative: -1"
     assert str(number) == "record 4: is not an object"
+    assert str(sender) == "record 5: unknown key 'Sender beside UsageRecords'"
 
 
 @pytest.mark.parametrize("document", [{}, [], 3, addresses(version="9"), {"Type": 1, "UsageRecords": 2}, [ENERGY, 1]])

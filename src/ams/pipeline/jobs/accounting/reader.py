@@ -1,7 +1,7 @@
 """From the data of a message to the records in it, whatever envelope and syntax they come in."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -114,6 +114,8 @@ def _in_json(data: bytes) -> Iterator[Said]:
         raise Broken("is JSON, but no kind of record we know")
     for each in found:
         yield form, _items(each)
+    if form is not ENERGY:
+        yield from _beside(document.keys() - {"Type", "Version", "UsageRecords"}, form, "UsageRecords")
 
 
 def _items(found: Any) -> Iterator[tuple[str, object]]:
@@ -132,8 +134,17 @@ def _in_xml(data: bytes | str) -> Iterator[Said]:
     if found is None:
         raise Broken(f"its root element is {root.tag[:100]!r}, which is no kind of record we know")
     space, name, form = found
-    for each in [root] if root.tag == space + name else root.findall(space + name):
-        yield form, _elements(each, space)
+    if root.tag == space + name:
+        yield form, _elements(root, space)
+        return
+    yield from ((form, _elements(each, space)) for each in root.findall(space + name))
+    tags = (each.tag.removeprefix(space) for each in root if isinstance(each.tag, str))
+    yield from _beside((tag for tag in tags if tag != name and not tag.startswith("{")), form, name)
+
+
+def _beside(keys: Iterable[str], form: Form, name: str) -> Iterator[Said]:
+    """Give what stands beside the records of a message as a record of its own, which an unknown key sets aside."""
+    yield from ((form, iter([(f"{key[:20]} beside {name}", None)])) for key in keys)
 
 
 def _elements(element: Element, space: str, path: str = "") -> Iterator[tuple[str, str]]:

@@ -42,6 +42,8 @@ not; the most CPUs and memory are of one instance.
 IMAGE = columns(("string", "id name version os platform marketplace"))
 """A system that instances can be started with; `marketplace` is where the federation knows it: a URL or a name."""
 FLAVOUR = columns(("string", "id name"), ("bigint", "cpus ram_mb disk_gb accelerators"))
+NOT_TAKEN = columns(("string", "name"), ("bigint", "times"))
+"""A field that descriptions have and the catalogue does not take: its path or attribute, and how often it is there."""
 _VOS = ("array<string>", "vos")
 
 DESCRIPTION = columns(
@@ -51,6 +53,7 @@ DESCRIPTION = columns(
     (ArrayType(SHARE), "shares"),
     (ArrayType(columns(IMAGE, _VOS)), "images"),
     (ArrayType(columns(FLAVOUR, _VOS)), "flavours"),
+    (ArrayType(NOT_TAKEN), "not_taken"),
 )
 """What one message says, by `parse`: `shape` is `glue2-ldif`, `glue21-json` or `cmdb-json`, `site` what it calls its
 site; the topic has the name that counts."""
@@ -75,6 +78,7 @@ ITEMS = {
     "shares": columns(_AT, SHARE),
     "images": columns(("string", "vo"), _AT, IMAGE),
     "flavours": columns(("string", "vo"), _AT, FLAVOUR),
+    "not_taken": columns(_AT, NOT_TAKEN),
 }
 
 

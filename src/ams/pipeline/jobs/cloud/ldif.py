@@ -46,6 +46,24 @@ OTHERS: Final = frozenset(
     }
 )
 """Attributes that objects of GLUE 2 may have beside those of GLUE 2, mostly of directories themselves."""
+TAKEN: Final = frozenset(
+    name.lower()
+    for name in (
+        *(name for table in (ENDPOINT, SHARE, CLOUD_SHARE, IMAGE, CLOUD_IMAGE) for name, _ in table.values()),
+        *(name for table in (FLAVOUR, CLOUD_FLAVOUR, EARLIER_IMAGE, EARLIER_FLAVOUR) for name, _ in table.values()),
+        *("GLUE2EntityName", "GLUE2EntityOtherInfo", "GLUE2ServiceAdminDomainForeignKey", "Project"),
+        *("GLUE2ComputingManagerTotalLogicalCPUs", "GLUE2CloudComputingManagerTotalCPUs"),
+        *("GLUE2ComputingManagerWorkingAreaTotal", "GLUE2CloudComputingManagerTotalRAM"),
+        *("GLUE2StorageServiceCapacityTotalSize", "GLUE2EndpointID", "GLUE2EndpointAuthentication"),
+        *("GLUE2ShareID", "GLUE2CloudComputingShareProjectID", "GLUE2MappingPolicyShareForeignKey"),
+        *("GLUE2PolicyRule", "GLUE2PolicyUserDomainForeignKey"),
+        *("GLUE2ApplicationEnvironmentID", "GLUE2ApplicationEnvironmentAppName", "GLUE2CloudComputingImageID"),
+        *("GLUE2CloudComputingImageOSName", "GLUE2CloudComputingImageOSVersion", "GLUE2ResourceID"),
+        "GLUE2CloudComputingImageCloudComputingShareForeignKey",
+        "GLUE2CloudComputingInstanceTypeCloudComputingShareForeignKey",
+    )
+)
+"""Attributes that are read, in small letters; no other can be, as `described` drops and names the rest."""
 UNKNOWN: Final = "UNKNOWN"  # what a provider writes where it knows nothing
 REMARKS: Final = frozenset({"version", "search", "result", "ref", "text", "matcheddn", "control", "pagedresults"})
 
@@ -59,7 +77,8 @@ Vos = Mapping[str, list[str]]  # the VOs that may use each share
 
 def described(data: bytes) -> Record:
     """Read a description; raises `Broken`, naming the line or the field."""
-    blocks = _blocks(data)
+    whole_blocks = _blocks(data)
+    blocks = [{name: block[name] for name in block.keys() & (TAKEN | OTHERS)} for block in whole_blocks]
     vos = vos_by_share(
         (share, policy.get("glue2policyrule", []), policy.get("glue2policyuserdomainforeignkey", []))
         for policy in _of(blocks, "GLUE2MappingPolicy")
@@ -91,6 +110,9 @@ def described(data: bytes) -> Record:
         "flavours": [
             *(_flavour(block, everyone) for block in _of(blocks, "GLUE2ExecutionEnvironment")),
             *(_cloud_flavour(block, vos) for block in _of(blocks, "GLUE2CloudComputingInstanceType")),
+        ],
+        "not_taken": [
+            name for block in whole_blocks for name in block if name.startswith("glue2") and name not in TAKEN
         ],
     }
 

@@ -6,6 +6,7 @@ service, tenant, flavor, image), or an object with only `images`.
 A message is read whole or not at all: of a description that is half right, the site's older one stands.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from ams.pipeline.errors import Broken
 from ams.pipeline.jobs.cloud import ldif
 from ams.pipeline.jobs.cloud.ldif import Vos, vos_by_share
 from ams.pipeline.jobs.fields import (
+    Names,
     Record,
     a_list,
     an_object,
@@ -28,6 +30,11 @@ from ams.pipeline.jobs.fields import (
     whole,
 )
 
+MAX_NAMES: Final = 200
+"""Names of fields that fill no column, of a description at most: those that stand there most often."""
+MAX_NAME: Final = 120
+"""Characters of such a name that are kept."""
+
 
 def parse(data: bytes, attributes: Mapping[str, str]) -> Iterable[Record]:
     """Return the one description that a message holds, by `job.DESCRIPTION`; what it does not say is null."""
@@ -40,7 +47,8 @@ def described(data: bytes) -> Record:
     lists = [found[name] for name in ("endpoints", "shares", "images", "flavours")]
     if not any(lists) and not any(value is not None for value in found["capacity"].values()):
         raise Broken("it describes nothing: no endpoint, share, image or size, and no capacity")
-    return found
+    others = Counter(name[:MAX_NAME] for name in found["not_taken"])
+    return {**found, "not_taken": [{"name": name, "times": times} for name, times in others.most_common(MAX_NAMES)]}
 
 
 def _read(data: bytes) -> Record:
@@ -75,7 +83,46 @@ SHARE: Final = names(
 FLAVOUR: Final = names(needed="id=ID", whole="cpus=CPU ram_mb=RAM disk_gb=Disk")
 
 
+def _paths(item: str, table: Names, more: str = "") -> Iterator[str]:
+    return (f"{item}.{name}" for name in (*(name for name, _ in table.values()), *more.split()))
+
+
+TAKEN: Final = frozenset(
+    (
+        *("CloudComputingService.OtherInfo.site_name", "CloudComputingService.Associations.AdminDomain"),
+        *("CloudComputingManager.TotalCores", "CloudComputingManager.TotalRAM"),
+        *_paths("CloudComputingEndpoint", ENDPOINT),
+        *_paths("Share", SHARE),
+        *_paths("MappingPolicy", {}, "Rule Associations.PolicyUserDomain Associations.Share"),
+        *_paths("CloudComputingImage", {}, "ID Name OtherInfo.eu.egi.cloud.tag OSName OSVersion OSPlatform"),
+        *_paths("CloudComputingImage", {}, "MarketplaceURL MarketPlaceURL Associations.Share"),
+        *_paths("CloudComputingInstanceType", FLAVOUR, f"Name Associations.Share Associations.{ACCELERATORS}"),
+        *_paths(ACCELERATORS, {}, "ID Number"),
+    )
+)
+"""Paths of GLUE 2.1 that are read: the item, and the field, with dots into objects."""
+
+
+def _taken(value: Any, paths: frozenset[str], others: list[str], path: str = "") -> Any:
+    """Return what a value holds under some paths, and add the paths of the rest to `others`.
+
+    What stands where an object should be stays, for its reader to refuse.
+    """
+    if path in paths:
+        return value
+    if isinstance(value, dict):
+        return {name: _taken(each, paths, others, f"{path}.{name}" if path else name) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_taken(each, paths, others, path) for each in value]
+    if value is None or any(each.startswith(f"{path}.") for each in paths):
+        return value
+    others.append(path)
+    return None
+
+
 def _glue21(value: Record) -> Record:
+    others: list[str] = []
+    value = _taken(value, TAKEN, others)
     vos = vos_by_share(
         (share, _names(policy, "Rule"), _associated(policy, "PolicyUserDomain"))
         for policy in objects(value, "MappingPolicy")
@@ -95,6 +142,7 @@ def _glue21(value: Record) -> Record:
         "shares": [{**read(item, SHARE), "vo": vo} for item, vo in shares],
         "images": [_image(item, vos) for item in objects(value, "CloudComputingImage")],
         "flavours": [_flavour(item, vos, accelerators) for item in objects(value, "CloudComputingInstanceType")],
+        "not_taken": others,
     }
 
 
@@ -138,10 +186,23 @@ CMDB_ENDPOINT: Final = names(needed="id=id", text="url=endpoint interface=servic
 CMDB_SHARE: Final = names(needed="id=tenant_id vo=user_group", text="project=tenant_name")
 CMDB_IMAGE: Final = names(needed="id=image_id", text="platform=architecture marketplace=image_marketplace_id")
 CMDB_FLAVOUR: Final = names(needed="id=flavor_id", whole="cpus=num_vcpus ram_mb=ram disk_gb=disk accelerators=num_gpus")
+CMDB_TAKEN: Final = frozenset(
+    (
+        *("provider.name", "service.properties.num_cpus", "service.properties.mem_total"),
+        *_paths("service", CMDB_ENDPOINT),
+        *_paths("tenant", CMDB_SHARE),
+        *_paths("image", CMDB_IMAGE, "image_name distribution type version tenant_id tenant_name"),
+        *_paths("flavor", CMDB_FLAVOUR, "flavor_name tenant_id tenant_name"),
+    )
+)
+"""Paths of CMDB that are read: the type of the item, and the field of its data."""
 
 
 def _cmdb(value: Any) -> Record:
-    items = _cmdb_items(value)
+    whole_items = _cmdb_items(value)
+    around = [value] if isinstance(value, dict) else value
+    others = [name for each in around for name in each if name not in ("type", "data", "images")]
+    items = _taken(whole_items, CMDB_TAKEN, others)
     vos = {needed(each, "tenant_id"): needed(each, "user_group") for each in items.get("tenant", [])}
     services = items.get("service", [])
     told = [an_object(service.get("properties") or {}, "properties") for service in services]
@@ -157,6 +218,7 @@ def _cmdb(value: Any) -> Record:
             {**read(item, CMDB_FLAVOUR), "name": text(item, "flavor_name") or item["flavor_id"], "vos": users}
             for item, users in _merged(items.get("flavor", []), "flavor_id", vos)
         ],
+        "not_taken": others,
     }
 
 

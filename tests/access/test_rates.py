@@ -224,20 +224,27 @@ def project_with(name: str, quotas: Limits) -> Project:
     return Project(ProjectId(name), ProjectName(name), "", 0, 0, None, None, quotas)  # type: ignore[arg-type]
 
 
+SHARED = "it has 9, and leaves fewer free"
+
+
 @pytest.mark.parametrize(
-    ("default", "own", "most"), [(0, {}, 9), (2, {}, 2), (2, {STREAMS: 3}, 3), (2, {STREAMS: 0}, 9)]
-)
-def test_a_project_has_as_many_as_its_quota_says_and_others_do_not_notice(default: int, own: Limits, most: int) -> None:
-    slots, here, other = QuotaSlots(Quotas({STREAMS: default}), STREAMS), project_with("P", own), project_with("Q", {})
+    ("default", "own", "most", "why"),
+    [(0, {}, 9, SHARED), (2, {}, 2, "its limit is 2"), (2, {STREAMS: 3}, 3, "its limit is 3"),
+     (2, {STREAMS: 0}, 9, SHARED)],
+)  # fmt: skip
+def test_a_project_has_as_many_as_its_quota_says_and_others_do_not_notice(
+    default: int, own: Limits, most: int, why: str
+) -> None:
+    slots = QuotaSlots(Quotas({STREAMS: default}), STREAMS, 17)
+    here, other = project_with("P", own), project_with("Q", {})
     with contextlib.ExitStack() as stack:
         for _ in range(most):
             stack.enter_context(slots.taken(here))
         assert slots.used(here.id) == most
         with slots.taken(other):
             assert slots.used(other.id) == 1
-        if most < 9:
-            with pytest.raises(QuotaExceeded, match=f"Quota streams of the project is exceeded: its limit is {most}"):
-                stack.enter_context(slots.taken(here))
+        with pytest.raises(QuotaExceeded, match=f"Quota streams of the project is exceeded: {why}"):
+            stack.enter_context(slots.taken(here))
     with contextlib.suppress(KeyError), slots.taken(here):
         raise KeyError
     assert (slots.used(here.id), slots.used(other.id)) == (0, 0)

@@ -145,7 +145,11 @@ def test_quotas_of_a_project_are_shown_with_their_use_and_changed(ams: Ams, proj
     table = [line.split() for line in ams("projects", "quota", project).stdout.splitlines()]
     assert ["topics", "5", "10000", "1"] in table
     assert ["members", "none", "10000", "0"] in table
-    assert "topics 5, schemaBytes 16777216, members 0" in ams("projects", "show", project).stdout
+    shown = [line.split(maxsplit=1) for line in ams("projects", "show", project).stdout.splitlines()]
+    for line in (["topics", "1 of 5"], ["members", "0, no limit"], ["requestsPerSecond", "none"]):
+        assert line in shown
+    assert dict(shown)["streams"].endswith(" (fair share)")
+    assert ams.json("projects", "show", project)["quotas"] == {"topics": 5, "schemaBytes": 2**24, "members": 0}
 
     ams("projects", "quota", project, "topics=default", "schemaBytes=default", "members=default")
     assert "quotas" not in ams.json("projects", "show", project)

@@ -296,10 +296,8 @@ def beyond(quota: str, number: int) -> Answer:
 
 
 def shown(*quotas: tuple[str, int, int, int | None]) -> Answer:
-    return Answer({"quotas": [
-        {key: value for key, value in zip(("name", "limit", "default", "used"), each, strict=True) if value is not None}
-        for each in quotas
-    ]})  # fmt: skip
+    members = ("name", "limit", "default", "used")  # not `share`, which goes by the machine
+    return Answer({"quotas": [Has(**dict(zip(members, each, strict=True))) for each in quotas]})
 
 
 RATES = (("publishBytesPerSecond", 0, 0, None), ("requestsPerSecond", 0, 0, None))

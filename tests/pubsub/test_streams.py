@@ -349,6 +349,19 @@ def test_a_project_has_as_many_streams_as_its_quota_allows(world: World) -> None
     world.opened().close()
 
 
+def test_a_pull_that_waits_counts_for_the_quota_of_its_project(world: World) -> None:
+    world.made()
+    world.http("POST", ":modifyQuotas", {"quotas": {"waitingPulls": 1}})
+    method, request = "/google.pubsub.v1.Subscriber/Pull", {"subscription": world.subscription(), "max_messages": 1}
+    body = types.PullRequest.pb()(**request).SerializeToString()
+    waiting = world.channel.unary_unary(method).future(body)
+    wait_until(lambda: [q for q in world.http("GET", ":quotas")["quotas"] if q["name"] == "waitingPulls" and q["used"]])
+    said = "Quota waitingPulls of the project is exceeded: its limit is 1"
+    assert world.refused(method, body) == ("RESOURCE_EXHAUSTED", said)
+    world.publish(b"x")
+    assert len(types.PullResponse.pb().FromString(waiting.result()).received_messages) == 1
+
+
 IDLE = "projects/P/subscriptions/S"
 AS_SERVICE = (("authorization", f"Bearer {SERVICE_TOKEN}"),)
 

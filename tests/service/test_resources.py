@@ -181,6 +181,20 @@ async def test_a_push_server_follows_topics_that_have_subscriptions(engines: Eng
     assert followed == ["no topic", "topic"]
 
 
+async def test_stored_bytes_are_measured_every_minute_while_nothing_limits_them(
+    engines: Engines, caller: Caller
+) -> None:
+    topic = await engines.topics.create(caller, T)
+    stored, sizes = StoredBytes(engines.registry, engines.log, engines.clock), []
+    for seconds in (0, 0, 59, 1):
+        await engines.log.append(topic.id, [message("aGk=")])
+        engines.clock.advance(seconds * 1000)
+        await stored.measure()
+        sizes.append(stored.used(caller.project.id))
+
+    assert 0 < sizes[0] == sizes[1] == sizes[2] < sizes[3]
+
+
 async def test_a_quota_changed_during_a_measurement_holds_at_once(
     engines: Engines, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -75,11 +75,13 @@ function Quotas({ project }: { project: string }) {
   return (
     <Card title="Quotas" wide>
       <ol class="bars">
-        {used.map(({ name, limit, used: taken }) => (
+        {used.map(({ name, limit, share, used: taken }) => (
           <li key={name}>
             {name}
             <span>{shown(name)(taken)}</span>
-            <span class="quiet">{limit ? `of ${shown(name)(limit)}` : "no limit of its own"}</span>
+            <span class="quiet">
+              {limit ? `of ${shown(name)(limit)}` : share ? `of ${shown(name)(share)} (fair share)` : "no limit"}
+            </span>
           </li>
         ))}
       </ol>

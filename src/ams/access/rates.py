@@ -7,7 +7,6 @@ Unused parts of shares go to those who want more, in turn, while enough is left 
 """
 
 import contextlib
-from collections import Counter
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -15,7 +14,7 @@ from typing import NamedTuple
 from ams.access.admission import Caller
 from ams.core.clock import Clock
 from ams.core.errors import RateLimited
-from ams.core.fair_share import FairShare
+from ams.core.fair_share import UNLIMITED, FairShare
 from ams.core.names import ProjectId, UserId
 from ams.core.quotas import CONNECTIONS, REQUESTS, Quotas, exceeded
 from ams.storage.registry.records import Project
@@ -182,51 +181,13 @@ class Rates:
 
 
 class QuotaSlots:
-    """Counts waiting pulls or streams of each project, on this node. Used from one event loop."""
+    """Counts connections, waiting pulls or streams of each project, on this node. Used from one event loop.
 
-    def __init__(self, rules: Quotas, name: str) -> None:
-        self._rules = rules
-        self.name = name
-        self._taken: Counter[ProjectId] = Counter()
-
-    def used(self, project: ProjectId) -> int:
-        """Return how many a project has."""
-        return self._taken.get(project, 0)
-
-    @contextlib.contextmanager
-    def taken(self, project: Project) -> Generator[None]:
-        """Count one while the block runs; raise `QuotaExceeded` when the project has as many as it may."""
-        self._rules.check(project.quotas, self.name, self.used(project.id) + 1)
-        self._taken[project.id] += 1
-        try:
-            yield
-        finally:
-            self._taken[project.id] -= 1
-            if not self._taken[project.id]:
-                del self._taken[project.id]
-
-
-class ConnectionSlot(NamedTuple):
-    """The place of one connection among those of its project."""
-
-    project: ProjectId
-    share: FairShare[ProjectId]
-
-    def give_back(self) -> None:
-        """Count the connection no more."""
-        self.share.give_back(self.project)
-
-
-class ConnectionSlots:
-    """Counts the HTTP connections of each project, on this node. Used from one event loop.
-
-    A connection counts for the project whose request was last let in, until it is lost. A project without a quota has
-    a fair share of all connections that the port takes.
+    A project without a limit has a fair share of the capacity.
     """
 
-    name = CONNECTIONS
-
-    def __init__(self, rules: Quotas, capacity: int) -> None:
+    def __init__(self, rules: Quotas, name: str, capacity: int = UNLIMITED) -> None:
+        self.name = name
         self._rules = rules
         self._share = FairShare[ProjectId](capacity)
 
@@ -234,15 +195,63 @@ class ConnectionSlots:
         """Return how many a project has."""
         return self._share.held_by(project)
 
-    def take(self, slot: ConnectionSlot | None, project: Project) -> ConnectionSlot:
-        """Count a connection, which has `slot` by now, for a project; raise `QuotaExceeded`, and count nothing."""
+    def share(self, project: ProjectId) -> int:
+        """Return how many a project without a limit may have now."""
+        return self._share.most_of(project)
+
+    def take(self, project: Project) -> None:
+        """Count one more for a project; raise `QuotaExceeded`, and count nothing, when it has as many as it may."""
+        used = self.used(project.id)
+        if self._rules.limit(project.quotas, self.name):
+            self._rules.check(project.quotas, self.name, used + 1)
+        elif not self._share.room(project.id):
+            raise exceeded(self.name, f"it has {used}, and leaves fewer free")
+        self._share.add(1, project.id)
+
+    def give_back(self, project: ProjectId) -> None:
+        """Count one less for a project."""
+        self._share.give_back(project)
+
+    @contextlib.contextmanager
+    def taken(self, project: Project) -> Generator[None]:
+        """Count one while the block runs; raise as `take`."""
+        self.take(project)
+        try:
+            yield
+        finally:
+            self.give_back(project.id)
+
+
+class ConnectionSlot(NamedTuple):
+    """The place of one connection among those of its project."""
+
+    project: ProjectId
+    slots: QuotaSlots
+
+    def give_back(self) -> None:
+        """Count the connection no more."""
+        self.slots.give_back(self.project)
+
+
+class ConnectionSlots(QuotaSlots):
+    """Counts HTTP connections: each for the project whose request was last let in on it, until it is lost."""
+
+    def __init__(self, rules: Quotas, capacity: int) -> None:
+        super().__init__(rules, CONNECTIONS, capacity)
+
+    def move(self, slot: ConnectionSlot | None, project: Project) -> ConnectionSlot:
+        """Count a connection, which has `slot` by now, for a project; raise `QuotaExceeded`, and change nothing."""
         if slot is not None and slot.project == project.id:
             return slot
-        if self._rules.limit(project.quotas, self.name):
-            self._rules.check(project.quotas, self.name, self.used(project.id) + 1)
-        elif not self._share.room(project.id):
-            raise exceeded(self.name, f"it has {self.used(project.id)}, and leaves fewer free")
+        self.take(project)
         if slot is not None:
             slot.give_back()
-        self._share.add(1, project.id)
-        return ConnectionSlot(project.id, self._share)
+        return ConnectionSlot(project.id, self)
+
+
+class ProjectSlots(NamedTuple):
+    """What projects have at a time on this node."""
+
+    connections: ConnectionSlots
+    waiting_pulls: QuotaSlots
+    streams: QuotaSlots  # of Google's clients

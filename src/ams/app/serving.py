@@ -86,11 +86,7 @@ class State:
         if made.embedded:
             yield figure("ams_log_bytes", "Bytes of the log on disk.", made.embedded.usage())
         if made.settings.metrics_labels:
-            stored = [({"project": name}, used, limit) for name, used, limit in made.stored.by_name()]
-            text = "Bytes that messages of a project take, about."
-            yield Figure("ams_project_stored_bytes", text, [(labels, used) for labels, used, _ in stored])
-            text = "Bytes that they may take now; 0: there is no limit."
-            yield Figure("ams_project_stored_bytes_limit", text, [(labels, limit) for labels, _, limit in stored])
+            yield from made.quota_use.gauges()
         if made.push.runner:
             yield from report.gauges(made.push.runner.workers.states(), by_path=made.settings.metrics_labels)
         refused = "1 while publishing is refused (disk full, failed sync; on Kafka too few brokers)."

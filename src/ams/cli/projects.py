@@ -1,11 +1,13 @@
 """`ams projects`."""
 
+from contextlib import suppress
 from typing import Annotated
 
 from ams.cli.arguments import Duration, ProjectName, argument, option, pairs, retention_seconds, retention_text
-from ams.cli.command import Columns, Group, Session
+from ams.cli.command import Columns, Group, Session, facts
 from ams.cli.exits import Usage
 from ams.client import wire
+from ams.client.errors import NotAllowed
 from ams.client.wire import Call, Projects
 from ams.core.settings import size_number
 
@@ -37,10 +39,16 @@ def list_(session: Session) -> Call[Projects]:
     return wire.list_projects()
 
 
-@app.shows(_FIELDS)
-def show(session: Session, name: ProjectName) -> Call[wire.Project]:
-    """Show one project."""
-    return wire.get_project(name)
+@app.does()
+def show(session: Session, name: ProjectName) -> None:
+    """Show one project, and what it uses of its quotas."""
+    project = session.call(wire.get_project(name))
+    shown = facts(_FIELDS, project)
+    if not session.for_programs:
+        with suppress(NotAllowed):  # a role of `roles_file` may show the project alone
+            quotas = session.call(wire.get_project_quotas(name)).quotas
+            shown = {**shown, "quotas": "", **{each.name: _use_text(each) for each in quotas}}
+    session.show(project, shown)
 
 
 @app.shows(_FIELDS)
@@ -69,7 +77,7 @@ def retention(session: Session, name: ProjectName, duration: Duration) -> Call[w
     "quotas",
     {
         "QUOTA": "name",
-        "LIMIT": lambda each: str(each.limit or "none"),
+        "LIMIT": lambda each: _limit_text(each),
         "DEFAULT": lambda each: str(each.default or "none"),
         "USED": lambda each: "" if each.used is None else str(each.used),
     },
@@ -87,6 +95,17 @@ def quota(
         return wire.get_project_quotas(name)
     wanted = pairs(changes, "quota", "QUOTA=LIMIT")
     return wire.modify_project_quotas(name, {each: _limit(each, text) for each, text in wanted.items()})
+
+
+def _limit_text(quota: wire.Quota) -> str:
+    return str(quota.limit or "none") if quota.share is None else f"{quota.share} (fair share)"
+
+
+def _use_text(quota: wire.Quota) -> str:
+    limit = _limit_text(quota)
+    if quota.used is None:
+        return limit
+    return f"{quota.used}, no limit" if limit == "none" else f"{quota.used} of {limit}"
 
 
 def _limit(name: str, text: str) -> int | None:

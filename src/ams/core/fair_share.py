@@ -13,6 +13,7 @@ from ams.core.errors import Overloaded
 
 Holder = TypeVar("Holder")
 
+UNLIMITED = 2**62  # a capacity that nobody comes near
 SMALL = 2**16  # bytes of a body or an answer that are not counted: connections are
 _NOT_COUNTED = contextlib.nullcontext()
 
@@ -48,7 +49,7 @@ class FairShare(Generic[Holder]):
 
     def most_of(self, holder: Holder) -> int:
         """Return how much a holder can have that takes a little at a time, while the others stay as they are."""
-        return max(self.capacity - self.used + self.held_by(holder), 0) // 2
+        return (max(self.capacity - self.used + self.held_by(holder), 0) + 1) // 2
 
     def largest_holder(self) -> Holder:
         """Return who has most. Raises `ValueError` when nothing is held."""

@@ -1,7 +1,8 @@
 """Quotas: how much one project may take of what all projects share.
 
 A quota has a default in the settings and, if an administrator says so, a value of the project's own. 0 is no limit; of
-stored bytes and connections it is a fair share: as much as the project leaves free (`ams.core.fair_share`).
+stored bytes, connections, waiting pulls and streams it is a fair share: as much as the project leaves free
+(`ams.core.fair_share`).
 """
 
 from collections.abc import Mapping

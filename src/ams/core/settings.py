@@ -291,7 +291,7 @@ class Settings(SettingsTable):
     project_requests_per_second: int = setting(0, "Requests a second to one project; beyond it 429. 0 = no limit.")
     project_stored_bytes: Bytes = setting(
         Bytes(0), "Bytes that one project's messages may take; beyond it 429. 0 = as much as they leave free of"
-        " max_data_bytes, or of the disk."
+        " max_data_bytes, or of the disk; with the log on Kafka no limit."
     )  # fmt: skip
     project_publish_bytes_per_second: Bytes = setting(
         Bytes(0), "Bytes of messages a second published to one project; beyond it 429. 0 = no limit."
@@ -304,14 +304,17 @@ class Settings(SettingsTable):
     )
     project_members: int = setting(10_000, "Members of one project; beyond it 429. 0 = no limit.")
     project_connections: int = setting(
-        0, "HTTP connections of one project, on each node; beyond it 429. 0 = as many as it leaves free."
-    )
+        0, "HTTP connections of one project, on each node; beyond it 429. 0 = as many as it leaves free of"
+        " max_connections.",
+    )  # fmt: skip
     project_waiting_pulls: int = setting(
-        0, "Pulls of one project that wait at a time, on each node; beyond it 429. 0 = no limit."
-    )
+        0, "Pulls of one project that wait at a time, on each node; beyond it 429. 0 = as many as it leaves free of"
+        " max_connections.",
+    )  # fmt: skip
     project_streams: int = setting(
-        0, "Streams of Google's clients of one project at a time, on each node; beyond it UNAVAILABLE. 0 = no limit."
-    )
+        0, "Streams of Google's clients of one project at a time, on each node; beyond it UNAVAILABLE. 0 = as many as"
+        " it leaves free of max_connections.",
+    )  # fmt: skip
     failed_logins_per_minute: int = setting(
         0, "Failed logins a minute of one address; beyond it they are answered 429. 0 = no limit."
     )

@@ -107,7 +107,7 @@ class Gate:
     def count_connection(self, connection: HttpConnection, caller: Caller) -> None:
         """Count a connection for the project of a request that is let in; raise `QuotaExceeded`, and count nothing."""
         if self._connections is not None and caller.project is not None and not connection.is_lost:
-            connection.slot = self._connections.take(connection.slot, caller.project)
+            connection.slot = self._connections.move(connection.slot, caller.project)
 
     async def admit_from(self, scope: Mapping[str, Any], action: str, names: Mapping[str, str]) -> Caller:
         """Admit a request over ASGI, and count it and its connection."""

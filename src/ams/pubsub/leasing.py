@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
+from ams.access.rates import QuotaSlots
 from ams.core.ack_ids import MAX_ACK_DEADLINE, AckId, AckIds, NeverGiven, ack_ids_of, read_hand_out, without
 from ams.core.errors import Conflict, InvalidInput
 from ams.core.names import SubscriptionName
@@ -16,6 +17,7 @@ from ams.pubsub.protos import Message
 from ams.pubsub.requests import AGENT, Context
 from ams.service.delivering import Deliverer
 from ams.service.lookup import find_subscription, require_attached
+from ams.service.parallel.pulling import Lot
 from ams.service.parallel.settling import LateIds, holder_of
 from ams.service.parallel.working import Working
 from ams.storage.registry.records import Subscription
@@ -109,8 +111,9 @@ def takes_long_errors(context: Context) -> bool:
 class LeasingRpcs:
     """Methods of the service Subscriber for single consumers' calls."""
 
-    def __init__(self, leases: Leases) -> None:
+    def __init__(self, leases: Leases, waiting: QuotaSlots) -> None:
         self._leases = leases
+        self._waiting = waiting
 
     def rpcs(self) -> list[Rpc]:
         """Return the methods."""
@@ -135,14 +138,19 @@ class LeasingRpcs:
         most, holder = min(request.max_messages, _MOST_PULLED), holder_of(call.caller)
         until = asyncio.get_running_loop().time() + deliverer.wait_seconds
         waits = not request.return_immediately
-        while True:
-            lots = await working.puller.pull(
+
+        def lease() -> Awaitable[Sequence[Lot]]:
+            return working.puller.pull(
                 subscription, most, project=call.project, holder=holder, held_for=call.project, wait=waits,
                 max_bytes=PART,
             )  # fmt: skip
-            if lots or not waits or not await working.puller.wait(subscription, call.project, holder, until):
-                break
-            subscription = await self._leases.subscription(call._replace(caller=await call.again()))
+
+        lots = await lease()
+        if waits and not lots:
+            with self._waiting.taken(call.caller.here):
+                while not lots and await working.puller.wait(subscription, call.project, holder, until):
+                    subscription = await self._leases.subscription(call._replace(caller=await call.again()))
+                    lots = await lease()
         options = subscription.parallel
         counts = options is not None and options.dead_letter_policy is not None
         return pb.PullResponse(received_messages=messages.received(lots, with_attempt=counts))

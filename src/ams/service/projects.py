@@ -1,7 +1,7 @@
 """Administration of projects and their members (HTTP contract 7), and the sweep of what a crash left of projects."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TypeVar
@@ -10,18 +10,14 @@ import structlog
 
 from ams.access.admission import Caller
 from ams.access.permissions import check_project_roles
-from ams.access.rates import ConnectionSlots, QuotaSlots
 from ams.core.errors import AlreadyExists, Conflict, InvalidInput, NotAllowed, NotFound, Unusable
 from ams.core.names import ProjectName, UserName, checked_name
-from ams.core.quotas import QUOTAS, STORED_BYTES
 from ams.service.lookup import NO_USER, find_user, required
 from ams.service.push.pushing import no_push_server
-from ams.service.stored_bytes import StoredBytes
 from ams.storage.cursors.base import Cursors
 from ams.storage.log.base import Log
 from ams.storage.registry.records import Grant, Page, PageRequest, Project, User, UserDetails
 from ams.storage.registry.registry import Registry
-from ams.wire.projects import ProjectQuotas, Quota
 
 K = TypeVar("K")
 
@@ -44,9 +40,6 @@ class Projects:
     cursors: Cursors
     changed: Callable[[], Awaitable[None]] = no_push_server
     """Lets the push workers follow at once."""
-    stored: StoredBytes | None = None
-    slots: Sequence[QuotaSlots | ConnectionSlots] = ()
-    """Count what projects use of quotas, as `stored` does."""
 
     async def list(self) -> Sequence[Project]:
         """Return all projects, oldest first."""
@@ -79,27 +72,6 @@ class Projects:
         if name:
             await self.changed()
         return found
-
-    async def quotas(self, caller: Caller) -> ProjectQuotas:
-        """Return the quotas of the project, and what it uses of them."""
-        return await self._quotas_of(caller.here)
-
-    async def change_quotas(self, caller: Caller, changes: Mapping[str, int | None]) -> ProjectQuotas:
-        """Change quotas, None: the default again, for requests from now on; raise `InvalidInput`, `NotFound`."""
-        changed = await self.registry.projects.change_quotas(caller.here.id, changes, caller.expected)
-        project = required(changed, NotFound(NO_PROJECT))
-        if self.stored is not None:
-            self.stored.follow(project.id, project.quotas)
-        return await self._quotas_of(project)
-
-    async def _quotas_of(self, project: Project) -> ProjectQuotas:
-        rules, used = self.registry.quotas.rules, dict(await self.registry.quotas.used(project.id))
-        if self.stored is not None:
-            used[STORED_BYTES] = self.stored.used(project.id)
-        used |= {each.name: each.used(project.id) for each in self.slots}
-        return ProjectQuotas(
-            [Quota(name, rules.limit(project.quotas, name), rules.defaults[name], used.get(name)) for name in QUOTAS]
-        )
 
     async def delete(self, caller: Caller) -> None:
         """Remove the project with all it owns (U12); raise `NotFound` when it was deleted meanwhile.

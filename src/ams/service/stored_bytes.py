@@ -13,7 +13,7 @@ import structlog
 
 from ams.core.clock import Clock
 from ams.core.errors import RateLimited
-from ams.core.fair_share import FairShare
+from ams.core.fair_share import UNLIMITED, FairShare
 from ams.core.names import Offset, ProjectId, TopicId
 from ams.core.quotas import PUBLISH_BYTES, STORED_BYTES, Limits, exceeded
 from ams.core.supervisor import Rounds
@@ -23,12 +23,12 @@ from ams.storage.registry.records import Topic
 from ams.storage.registry.registry import Registry
 
 MEASURE_SECONDS = 5.0
+UNLIMITED_MILLISECONDS = 60_000  # between measurements while no project has a limit
 AGAIN_MILLISECONDS = 2_000
 """How soon after a measurement a refusal makes another one: perhaps there is room by now."""
 PRESSED_PART = 3 / 4
 """From this part of its limit on, room is made for a project by what nobody needs any more."""
 SECOND = 1000
-UNLIMITED = 2**62
 
 logger = structlog.get_logger("ams.quotas")
 
@@ -57,10 +57,9 @@ class StoredBytes:
         self._rates: Mapping[ProjectId, int] = {}
         self._changed: dict[ProjectId, Limits] = {}
         """Quotas changed since the last measurement began to read them."""
-        self._names: Mapping[ProjectId, str] = {}
         self._debts: dict[ProjectId, int] = {}
         """When all that was published will be earned at the project's rate (monotonic milliseconds)."""
-        self._measured_at = clock.monotonic()
+        self._measured_at = clock.monotonic() - UNLIMITED_MILLISECONDS
         self.rounds = Rounds("stored bytes", MEASURE_SECONDS, self.measure, partial(logger.warning, "stored.unknown"))
 
     def used(self, project: ProjectId) -> int:
@@ -68,16 +67,17 @@ class StoredBytes:
         return self._share.held_by(project)
 
     def limit(self, project: ProjectId) -> int:
-        """Return how many bytes a project's messages may take now; 0: there is no limit."""
-        limit = self._limits.get(project, self._rules.defaults[STORED_BYTES])
-        if limit or self._measured is None:
-            return limit
-        return self._share.most_of(project)
+        """Return how many bytes a project's messages may take by its quota; 0: there is no limit."""
+        return self._limits.get(project, self._rules.defaults[STORED_BYTES])
+
+    def share(self, project: ProjectId) -> int | None:
+        """Return how many bytes the messages of a project without a limit may take now; None: any number."""
+        return None if self._share.capacity == UNLIMITED else self._share.most_of(project)
 
     def take(self, topic: Topic, size: int) -> None:
         """Count bytes before they are published; raise `QuotaExceeded` or `RateLimited`, and count nothing."""
         project = topic.project_id
-        limit = self._limits.get(project, self._rules.defaults[STORED_BYTES])
+        limit = self.limit(project)
         rate = self._rates.get(project, self._rules.defaults[PUBLISH_BYTES])
         if rate and self._debts.get(project, 0) - self._clock.monotonic() > SECOND:
             raise RateLimited(exceeded(PUBLISH_BYTES, f"its limit is {rate}").message)
@@ -112,11 +112,11 @@ class StoredBytes:
         quotas = {each.id: each.quotas for each in projects} | self._changed
         self._limits = {project: self._rules.limit(own, STORED_BYTES) for project, own in quotas.items()}
         self._rates = {project: self._rules.limit(own, PUBLISH_BYTES) for project, own in quotas.items()}
-        self._names = {each.id: each.name for each in projects}
         now = self._clock.monotonic()
         self._debts = {project: until for project, until in self._debts.items() if until > now}
         capacity = None if self._measured is None else await self._measured.capacity()
-        if self._measured is None and not (self._rules.defaults[STORED_BYTES] or any(self._limits.values())):
+        is_limited = self._measured is not None or any(self._limits.values())
+        if not is_limited and now - self._measured_at < UNLIMITED_MILLISECONDS:
             return
         stored = await self._log.stored(self._topics)
         self._topics = {topic: self._topics[topic] for topic in stored}
@@ -125,16 +125,13 @@ class StoredBytes:
             share.add(size, self._topics[topic])
         self._share, self._measured_at = share, self._clock.monotonic()
 
-    def by_name(self) -> Iterable[tuple[str, int, int]]:
-        """Return name, stored bytes and limit of every project, as of the last measurement; 0: no limit."""
-        return [(name, self.used(project), self.limit(project)) for project, name in self._names.items()]
-
     def pressed(self) -> Iterable[Owner]:
         """Return the topics of projects that have nearly as much as they may have."""
         topics: dict[ProjectId, list[TopicId]] = {}
         for topic, project in self._topics.items():
             topics.setdefault(project, []).append(topic)
-        return [Owner(own, int(self.limit(project) * PRESSED_PART)) for project, own in topics.items()]
+        limits = {project: self.limit(project) or self._share.most_of(project) for project in topics}
+        return [Owner(own, int(limits[project] * PRESSED_PART)) for project, own in topics.items()]
 
     def _refused(self, why: str) -> Exception:
         if self._clock.monotonic() - self._measured_at > AGAIN_MILLISECONDS:

@@ -70,6 +70,7 @@ class Quota(Object, frozen=True):
     limit: int  # 0: no limit
     default: int  # the limit where a project has no value of its own
     used: int | None = None
+    share: int | None = None  # how much it may have now where no limit is set, if it has a fair share
 
 
 class ProjectQuotas(Object, frozen=True):

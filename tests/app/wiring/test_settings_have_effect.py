@@ -137,9 +137,13 @@ def test_metrics_tell_topics_apart(client: Client, limited: Served) -> None:
 
     assert 'ams_topic_published_messages_total{project="P",topic="measured"} 1.0' in metrics(limited)
 
-    limited.carry_out(limited.run.service.stored.measure())
-    assert 'ams_project_stored_bytes{project="P"} ' in metrics(limited)
-    assert 'ams_project_stored_bytes_limit{project="P"} ' in metrics(limited)
+    limited.carry_out(limited.run.service.quota_use.count())
+    shown = {each["name"]: each for each in client.get("/projects/P:quotas").json()["quotas"] if "used" in each}
+    lines = [line for line in metrics(limited).splitlines() if line.startswith("ams_project_quota_")]
+    assert len(lines) == 2 * len(shown) == 18
+    for name, value in (("used", shown["topics"]["used"]), ("limit", shown["topics"]["limit"])):
+        assert f'ams_project_quota_{name}{{project="P",quota="topics"}} {value:.1f}' in lines
+    assert f'ams_project_quota_limit{{project="P",quota="streams"}} {shown["streams"]["share"]:.1f}' in lines
 
 
 @shows("data", "reserve_bytes", "retention")

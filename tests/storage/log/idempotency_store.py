@@ -89,6 +89,10 @@ class MemoryIdempotencyStore:
         self._check()
         return self._bytes.get(topic, 0)
 
+    async def all_bytes(self) -> Mapping[TopicId, int]:
+        self._check()
+        return dict(self._bytes)
+
     def _check(self) -> None:
         if self.away:
             raise RegistryUnavailable

@@ -102,6 +102,7 @@ async def test_of_many_at_once_only_as_many_are_made_as_the_quota_allows(
 
     assert sum(isinstance(each, QuotaExceeded) for each in made) == 5
     assert (await registry.quotas.used(project.id))[quota] == limit
+    assert await registry.quotas.all_used() == {project.id: await registry.quotas.used(project.id)}
     first = next(f"n{n}" for n in range(8) if not isinstance(made[n], Exception))
     with pytest.raises(AlreadyExists):  # said first: whoever asks for what is there learns that it is
         await make(registry, project, first)
@@ -131,6 +132,7 @@ async def test_users_made_in_a_project_count_until_they_are_elsewhere(registry: 
     assert await registry.users.remove_member(one, project.id)
     assert await registry.users.remove_member(two, project.id)
     assert (await registry.quotas.used(project.id))[MEMBERS] == 2
+    assert (await registry.quotas.all_used())[project.id][MEMBERS] == 2
     with pytest.raises(QuotaExceeded):
         await make("three")
 

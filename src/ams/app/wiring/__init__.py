@@ -66,6 +66,9 @@ async def service(
                 made.trail, made.failed_logins, made.token_uses.rounds, made.counting.rounds, made.losses.rounds,
                 made.working, made.expiry.rounds, made.watched.rounds, made.stored.rounds, made.cases.history,
             ]  # fmt: skip
+            if settings.metrics_labels:
+                works.append(made.quota_use.rounds)
+                made.quota_use.rounds.soon()
             for work in works:
                 await work.start(supervisor)
                 stack.push_async_callback(work.close)

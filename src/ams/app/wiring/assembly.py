@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from ams.access.admission import Admission
 from ams.access.permissions import RoleTable
-from ams.access.rates import ConnectionSlots, QuotaSlots, Rates
+from ams.access.rates import ConnectionSlots, ProjectSlots, QuotaSlots, Rates
 from ams.app.wiring.engines import Engines
 from ams.app.wiring.identity import Identity, Trusted, identity_of
 from ams.app.wiring.push import Push, Reach, push_of
@@ -50,6 +50,7 @@ from ams.service.parallel.working import Working
 from ams.service.projects import Members, Projects
 from ams.service.publishing import Publisher
 from ams.service.push.pushing import PushSecrets, PushWatcher
+from ams.service.quota_use import QuotaUse
 from ams.service.reading import RangeReader
 from ams.service.retention import Losses, LossTotal, Retention
 from ams.service.schemas import Schemas
@@ -131,7 +132,8 @@ class Service:
     expiry: Expiry
     watched: Watched
     stored: StoredBytes
-    streams: QuotaSlots  # of Google's clients
+    quota_use: QuotaUse
+    slots: ProjectSlots
     api: App
     lane: Lane
     pubsub_calls: Counter[str] = field(default_factory=Counter)  # calls of Google's clients that ended, by code
@@ -180,13 +182,16 @@ def assemble(
     push = push_of(settings, engines, deliverer, working, dead_letters, reach)
     rules = registry.quotas.rules
     rates = Rates(users=settings.user_requests_per_second, clock=engines.clock, rules=rules)
-    waiting, streams = QuotaSlots(rules, WAITING_PULLS), QuotaSlots(rules, STREAMS)
-    connections = ConnectionSlots(rules, settings.max_connections)
-    gate = Gate(admission, settings.auth_option, rates, connections)
+    most = settings.max_connections
+    slots = ProjectSlots(
+        ConnectionSlots(rules, most), QuotaSlots(rules, WAITING_PULLS, most), QuotaSlots(rules, STREAMS, most)
+    )
+    quota_use = QuotaUse(registry, stored, slots)
+    gate = Gate(admission, settings.auth_option, rates, slots.connections)
     bodies = Bodies(settings.max_body_bytes, affordable(settings.max_buffered_bytes), settings.request_seconds)
     fast = FastRoutes(
         gate, bodies, publisher, deliverer, working, registry.invalidations, strict=settings.strict_data,
-        workers=workers, forwarder=nodes.forwarder, waiting=waiting,
+        workers=workers, forwarder=nodes.forwarder, waiting=slots.waiting_pulls,
     )  # fmt: skip
     schemas = Schemas(registry, log, validators)
     losses = LossTotal(log, cursors)
@@ -216,7 +221,7 @@ def assemble(
         Snapshots(registry, log, cursors, engines.clock),
         Seeker(registry, log, cursors, moved, working.opened.own, working, engines.clock, expiry.note),
         schemas,
-        Projects(registry, log, cursors, changed=settle, stored=stored, slots=(connections, waiting, streams)),
+        Projects(registry, log, cursors, changed=settle),
         reader,
         watcher,
         Live(registry, log, cursors, engines.clock, reader, watcher, working),
@@ -224,7 +229,7 @@ def assemble(
     )
     table = routes(
         settings, engines, admission, gate, roles, counting, deliverer, working, cases, losses, push, identity, workers,
-        expiry, nodes,
+        expiry, nodes, quota_use,
     )  # fmt: skip
     logins = FailedLogins(SERVICE, trail, Attempts(settings.failed_logins_per_minute, engines.clock), engines.clock)
     auditor = Auditor(trail, logins, gate, engines.clock, proxies)
@@ -236,14 +241,14 @@ def assemble(
     return Service(
         settings, engines.folder, log, engines.embedded, registry, cursors, deliverer, working, nodes, workers, cases,
         gate, bodies, auditor, counting, losses, counts, push, identity, trail, logins, token_uses, expiry, watched,
-        stored, streams, api, lane,
+        stored, quota_use, slots, api, lane,
     )  # fmt: skip
 
 
 def routes(
     settings: Settings, engines: Engines, admission: Admission, gate: Gate, roles: RoleTable, counting: Counting,
     deliverer: Deliverer, working: Working, cases: UseCases, losses: LossTotal, push: Push, identity: Identity,
-    workers: Pool, expiry: Expiry, nodes: Nodes,
+    workers: Pool, expiry: Expiry, nodes: Nodes, quota_use: QuotaUse,
 ) -> list[Row]:  # fmt: skip
     """Return every route but the hot ones, in the order they are tried: verbs before the plain name (contract 1.3)."""
     registry, log, cursors, clock = engines.registry, engines.log, engines.cursors, engines.clock
@@ -291,7 +296,7 @@ def routes(
         *RetentionRoutes(cases.retention).rows(),
         *SchemaRoutes(cases.schemas).rows(),
         *TopicRoutes(cases.topics).rows(),
-        *ProjectRoutes(cases.projects).rows(),
+        *ProjectRoutes(cases.projects, quota_use).rows(),
     ]
     changes = {row.action for row in rows if row.action and is_change(row.method, row.action)}
     return [*rows, *AuditRoutes(registry.audit, changes).rows()]

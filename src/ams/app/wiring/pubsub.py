@@ -42,7 +42,7 @@ async def pubsub(
     relays = _relays(settings, made, certificate)
     calls = _calls(settings, made, certificate, relays)
     leases = Leases(made.deliverer, made.working)
-    streams = Streams(leases, calls, relays, made.streams)
+    streams = Streams(leases, calls, relays, made.slots.streams)
     services = {
         publisher.NAME: PublisherRpcs(
             cases.topics, cases.publisher, cases.retention, cases.subscriptions, cases.snapshots, cases.schemas
@@ -51,7 +51,7 @@ async def pubsub(
             *SubscriberRpcs(
                 made.registry, cases.subscriptions, cases.snapshots, cases.seeker, made.push.pushing
             ).rpcs(),
-            *LeasingRpcs(leases).rpcs(),
+            *LeasingRpcs(leases, made.slots.waiting_pulls).rpcs(),
         ],
         schemas.NAME: SchemaRpcs(cases.schemas).rpcs(),
         iam.NAME: IamRpcs(cases.topics, cases.subscriptions, cases.snapshots, cases.schemas).rpcs(),

@@ -9,6 +9,7 @@ from ams.http.routing import PAGE, Call, Row, Versioned, page_request, shown_lis
 from ams.service import projects, topics
 from ams.service.lookup import without_access_list
 from ams.service.projects import Members
+from ams.service.quota_use import QuotaUse
 from ams.service.retention import Retention
 from ams.storage.registry import records
 from ams.wire import projects as wire
@@ -27,8 +28,9 @@ _retention = Reader(wire.NewRetention, lambda: InvalidInput("Invalid Retention A
 class ProjectRoutes:
     """The routes of projects."""
 
-    def __init__(self, projects: projects.Projects) -> None:
+    def __init__(self, projects: projects.Projects, quotas: QuotaUse) -> None:
         self._projects = projects
+        self._quotas = quotas
 
     def rows(self) -> list[Row]:
         """Return the rows of the route table."""
@@ -48,14 +50,14 @@ class ProjectRoutes:
 
     async def quotas(self, call: Call) -> wire.ProjectQuotas:
         """Answer the quotas of a project, and what it uses."""
-        return await self._projects.quotas(call.caller)
+        return await self._quotas.show(call.caller)
 
     async def change_quotas(self, call: Call) -> wire.ProjectQuotas:
         """Change quotas of a project."""
         changes = _quotas.read(await call.body()).quotas
         if not changes:
             raise InvalidInput("Invalid Quota Arguments")
-        return await self._projects.change_quotas(call.caller, changes)
+        return await self._quotas.change(call.caller, changes)
 
     async def list(self, call: Call) -> wire.Projects:
         """Answer all projects, oldest first."""

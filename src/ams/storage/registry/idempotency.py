@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Connection, Row, delete, select, update
 
 from ams.core.clock import Milliseconds
 from ams.core.errors import NotFound, TopicGone
-from ams.core.names import Offset, TopicId, topic_id_text
+from ams.core.names import Offset, TopicId, topic_id, topic_id_text
 from ams.storage.log.base import Appended
 from ams.storage.log.kafka.idempotency_store import Claim
 from ams.storage.registry.statements import Records, Statement
@@ -97,6 +97,10 @@ class IdempotencyRecords(Records):
     async def bytes_of(self, topic: TopicId) -> int:
         query = select(topic_sizes.c.bytes).where(topic_sizes.c.topic_id == topic_id_text(topic))
         return await self._database.value(query) or 0
+
+    async def all_bytes(self) -> Mapping[TopicId, int]:
+        query = select(topic_sizes.c.topic_id, topic_sizes.c.bytes)
+        return dict(await self._database.rows(query, lambda row: (topic_id(row.topic_id), row.bytes)))
 
 
 def _is(topic: TopicId, key: bytes) -> ColumnElement[bool]:

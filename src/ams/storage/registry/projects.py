@@ -1,9 +1,10 @@
 """Projects in the registry; and quotas of what it stores, checked in the transaction that adds to it."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Row, Table, delete, exists, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, FromClause, Row, delete, exists, func, insert, select, update
 
 from ams.core import quotas
 from ams.core.clock import Milliseconds
@@ -136,9 +137,6 @@ def _project(row: Row[Any]) -> Project:
     return record(Project, row, created_by=row.creator)
 
 
-_TABLES: Mapping[str, Table] = {TOPICS: topics, SUBSCRIPTIONS: subscriptions, SCHEMAS: schemas, MEMBERS: memberships}
-
-
 class QuotaRecords:
     """The quotas of every project, and what is used of those that the registry counts."""
 
@@ -154,7 +152,7 @@ class QuotaRecords:
         own = connection.scalar(select(projects.c.quotas).where(projects.c.id == project)) or NO_LIMITS
         for name in names:
             if self.rules.limit(own, name):
-                self.rules.check(own, name, (connection.scalar(_query(name, project)) or 0) + more)
+                self.rules.check(own, name, _counts(connection, name, project)[project] + more)
 
     async def require_room(self, project: ProjectId, name: str) -> None:
         """Raise `QuotaExceeded`, or `RegistryUnavailable` on a full disk, when one more would be refused.
@@ -167,21 +165,47 @@ class QuotaRecords:
     async def used(self, project: ProjectId) -> quotas.Limits:
         """Return how much a project uses of each quota that the registry counts."""
         return await self._database.read(
-            lambda connection: {name: connection.scalar(_query(name, project)) or 0 for name in COUNTED}
+            lambda connection: {name: _counts(connection, name, project)[project] for name in COUNTED}
         )
 
+    async def all_used(self) -> Mapping[ProjectId, quotas.Limits]:
+        """Return how much each project uses of each quota that the registry counts."""
 
-def _query(name: str, project: str) -> Any:
-    if name == SCHEMA_BYTES:
-        joined = schema_revisions.join(schemas, schemas.c.id == schema_revisions.c.schema_id)
-        size = func.coalesce(func.sum(schema_revisions.c.bytes), 0)
-        return select(size).select_from(joined).where(schemas.c.project_id == project)
-    table = _TABLES[name]
-    is_own: ColumnElement[bool] = table.c.project_id == project
-    counted = select(func.count()).select_from(table).where(is_own)
-    if name != MEMBERS:
-        return counted
-    # Also users who were made here and removed: without them a project_admin could fill the registry with users.
-    is_left: ColumnElement[bool] = ~exists().where(memberships.c.user_id == users.c.id)
-    left = select(func.count()).select_from(users).where(users.c.made_in == project, is_left)
-    return select(counted.scalar_subquery() + left.scalar_subquery())
+        def count(connection: Connection) -> Mapping[ProjectId, quotas.Limits]:
+            counts = {name: _counts(connection, name) for name in COUNTED}
+            every = set[str]().union(*counts.values())
+            return {ProjectId(each): {name: count[each] for name, count in counts.items()} for each in every}
+
+        return await self._database.read(count)
+
+
+def _counts(connection: Connection, name: str, project: str | None = None) -> Counter[str]:
+    """Return the use of a quota by project, of one or of all."""
+    found = Counter[str]()
+    for owner, use, tables, *conditions in _USES[name]:
+        wanted = [owner.is_not(None) if project is None else owner == project, *conditions]
+        for each, used in connection.execute(select(owner, use).select_from(tables).where(*wanted).group_by(owner)):
+            found[each] += used
+    return found
+
+
+_Use = tuple[ColumnElement[Any], ColumnElement[int], FromClause, *tuple[ColumnElement[bool], ...]]
+_NUMBER = func.count()
+_USES: Mapping[str, Sequence[_Use]] = {
+    TOPICS: [(topics.c.project_id, _NUMBER, topics)],
+    SUBSCRIPTIONS: [(subscriptions.c.project_id, _NUMBER, subscriptions)],
+    SCHEMAS: [(schemas.c.project_id, _NUMBER, schemas)],
+    SCHEMA_BYTES: [
+        (
+            schemas.c.project_id,
+            func.sum(schema_revisions.c.bytes),
+            schema_revisions.join(schemas, schemas.c.id == schema_revisions.c.schema_id),
+        )
+    ],
+    MEMBERS: [
+        (memberships.c.project_id, _NUMBER, memberships),
+        # Also users who were made here and removed: without them a project_admin could fill the registry with users.
+        (users.c.made_in, _NUMBER, users, ~exists().where(memberships.c.user_id == users.c.id)),
+    ],
+}
+"""Column of the project, use, and tables and conditions, of each quota that the registry counts; several add up."""

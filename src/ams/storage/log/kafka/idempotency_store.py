@@ -59,6 +59,9 @@ class IdempotencyStore(Protocol):
     async def bytes_of(self, topic: TopicId) -> int:
         """Return the bytes published to a topic in all, as far as they were added."""
 
+    async def all_bytes(self) -> Mapping[TopicId, int]:
+        """Return the same of every topic to which any were added."""
+
 
 class PublishedBytes:
     """Bytes by topic, some of them not in the idempotency store yet."""
@@ -80,6 +83,12 @@ class PublishedBytes:
         """Return the bytes published to a topic in all, as far as they are in the store or were counted here."""
         async with self._turn:
             return await self._store.bytes_of(topic) + self._added.get(topic, 0)
+
+    async def all(self) -> Mapping[TopicId, int]:
+        """Return the same of all topics with any."""
+        async with self._turn:
+            stored = await self._store.all_bytes()
+            return {each: stored.get(each, 0) + self._added.get(each, 0) for each in stored.keys() | self._added}
 
     async def flush(self) -> None:
         """Add what was counted to the idempotency store; what it cannot take now is added the next time."""

@@ -226,12 +226,12 @@ class KafkaLog:
 
     async def stored(self, topics: Collection[TopicId]) -> Mapping[TopicId, int]:
         """Return how many bytes topics take (`Log.stored`): of all published bytes the part that is kept."""
-        found: dict[TopicId, int] = {}
-        for topic in topics:
-            with contextlib.suppress(TopicGone):
-                bounds, size = await self.bounds(topic), await self._sizes.of(topic)
-                found[topic] = size * (bounds.end - bounds.oldest) // bounds.end if bounds.end else 0
-        return found
+        bounds, sizes = await self.all_bounds(), await self._sizes.all()
+        return {
+            topic: sizes.get(topic, 0) * (end - oldest) // max(end, 1)
+            for topic, (oldest, end) in bounds.items()
+            if topic in topics
+        }
 
     async def offset_at(self, topic: TopicId, time: Milliseconds) -> Offset | None:
         """Return the first kept offset published at `time` or later (`Log.offset_at`)."""

@@ -203,8 +203,6 @@ async def _engines(
     await trail.start(supervisor)
     stack.push_async_callback(trail.close)
     failures = FailedLogins("authn", trail, Attempts(settings.failed_logins_per_minute, clock), clock)
-    await failures.start(supervisor)
-    stack.push_async_callback(failures.close)
     guard = Guard(networks(",".join(settings.fetch_allow), "fetch_allow"))
     checks = CertificateChecks(settings, guard, clock, folder.place("-crls"))
     stack.push_async_callback(checks.close)

@@ -408,6 +408,9 @@ async def test_a_change_of_an_older_version_is_refused_and_of_two_at_once_one(se
     assert (await service.call("PUT", path, second, if_match="*")).status_code == 200
     assert (await service.call("PUT", path, first)).status_code == 200
     assert (await service.call("PUT", path, first, if_match="x")).status_code == 400
+    assert error(await service.call("DELETE", path, if_match=version))[0] == 412
+    version = (await service.call("GET", path)).headers["etag"]
+    assert (await service.call("DELETE", path, if_match=version)).status_code == 204
 
 
 async def test_a5_the_last_login_is_shown_and_makes_no_other_version_of_a_binding(service: Service) -> None:

@@ -49,7 +49,7 @@ class KeyRecords:
     async def delete(self, name: str) -> bool:
         """Remove a key; False when there is none."""
         gone = delete(keys).where(keys.c.name == name)
-        return await self._database.write(lambda connection: connection.execute(gone).rowcount) > 0
+        return await self._database.change(gone, grows=False) > 0
 
 
 CACHE_SIZE = 50_000  # entries of each kind kept in memory for logins

@@ -34,7 +34,7 @@ from ams.storage.audit.trail import (
     events_in,
     portions_from_the_end,
 )
-from ams.storage.files import FreeSpace
+from ams.storage.free_space import FreeSpace
 from tests.storage.audit.events import NOON, event, kept
 from tests.support.waiting import wait_until_async
 

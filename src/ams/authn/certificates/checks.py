@@ -30,6 +30,7 @@ from ams.core.errors import AmsError, CertificateRefused, Unavailable
 from ams.core.observing import Figure, figure
 from ams.outgoing.client import HttpClient
 from ams.outgoing.guard import Address, Guard, Lookups, in_thread
+from ams.storage.free_space import UNLIMITED, FreeSpace
 
 logger = structlog.get_logger("ams.authn.certificates")
 
@@ -57,13 +58,14 @@ class CertificateChecks:
         crl_folder: str = "",
         *,
         hosts: "HostCheck | None" = None,
+        space: FreeSpace = UNLIMITED,
     ) -> None:
-        """`crl_folder` is where fetched lists are kept over a restart; empty: nowhere."""
+        """`crl_folder` is where fetched lists are kept over a restart, while there is `space`; empty: nowhere."""
         self._settings = settings
         self._clock = clock
         self._folder = TrustFolder(settings.client_ca, clock)
         self._client = HttpClient(guard)
-        self._fetched = FetchedLists(self._client, clock, crl_folder)
+        self._fetched = FetchedLists(self._client, clock, crl_folder, space)
         self._responders = Responders(self._client, clock)
         asked = self._responders if settings.ocsp else None
         self._revocation = Revocation(self._fetched, asked, settings.revocation, clock)

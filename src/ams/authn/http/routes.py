@@ -302,6 +302,7 @@ class Handlers:
                     await self.store.check()
             except (RegistryUnavailable, TimeoutError):
                 wrong = "the database does not answer"
+        wrong = wrong or self.store.refusal
         return Made(200, {"status": "warning" if wrong else "ok", "database": wrong or "ok"})
 
 

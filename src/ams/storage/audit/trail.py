@@ -30,7 +30,7 @@ from ams.core.names import new_uuid
 from ams.core.supervisor import Rounds, Supervisor
 from ams.storage.audit.event import DONE, LOGIN, AuditEvent, fitting, read, result_of, written
 from ams.storage.audit.records import AuditRecords
-from ams.storage.files import UNLIMITED, FreeSpace
+from ams.storage.free_space import UNLIMITED, FreeSpace
 
 BATCH_SECONDS = 1.0  # how often the table is written to, at most, while there is something new
 PRUNE_SECONDS = 3600.0

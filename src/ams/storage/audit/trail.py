@@ -89,6 +89,7 @@ class Trail:
 
         One that is not done may be counted instead, if its user or address has had many in this minute.
         """
+        event = fitting(event)
         if event.result != DONE:
             await self._flush_if_over()
             repeats = self._by_user if event.actor and event.action != LOGIN else self._by_address
@@ -107,7 +108,6 @@ class Trail:
             await self.flush()
 
     async def _write(self, event: AuditEvent) -> None:
-        event = fitting(event)
         try:
             try:
                 self._lines.append(event)
@@ -393,18 +393,18 @@ class _Repeats:
         is_known = source in self._minutes or len(self._minutes) < SOURCES
         if not is_known:
             source = OTHERS, event.result
-            event = replace(event, **{self._field: OTHERS})
+            event = replace(event, actor=OTHERS) if self._field == "actor" else replace(event, address=OTHERS)
         minute = self._minutes.setdefault(source, _Minute())
         minute.times += 1
         if minute.times <= self._each and is_known:
             return True
-        more = minute.more
-        if more is not None:  # who and where stay only while all say the same; the rest is that of the last
-            same = {
-                name: value for name in ("actor", "address") if (value := getattr(event, name)) == getattr(more, name)
-            }
-            event = replace(event, **({"actor": "", "address": ""} | same), times=more.times + 1)
-        minute.more = event
+        more = minute.more or event
+        minute.more = replace(  # who and where stay only while all say the same; the rest is that of the last
+            event,
+            actor=event.actor if event.actor == more.actor else "",
+            address=event.address if event.address == more.address else "",
+            times=1 if minute.more is None else more.times + 1,
+        )
         return False
 
     def end(self) -> list[AuditEvent]:

@@ -350,7 +350,7 @@ async def test_an_address_that_failed_often_is_refused_unless_it_logged_in_befor
 async def test_failures_of_a_certificate_that_logged_in_before_count(site: LoginService) -> None:
     await site.all()
     await site.ask()
-    await Bindings(site.store).delete("jane")
+    await Bindings(site.store).delete(await site.binding())
 
     assert [(await site.error())[0] for _ in range(3)] == [404, 404, 429]
 

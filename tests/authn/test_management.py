@@ -16,8 +16,10 @@ from ams.core.clock import ManualClock, Milliseconds
 from ams.core.errors import AlreadyExists, Damaged, NotFound, RegistryUnavailable, Unusable
 from ams.core.names import new_uuid
 from ams.storage.database.database import sqlite_url
+from ams.storage.files import Disk
+from ams.storage.free_space import FreeSpace
 from ams.storage.secrets import Secrets
-from tests.support.authn import DN, HOST, KEY, Service, binding_of, error
+from tests.support.authn import DN, HOST, KEY, Service, binding_of, error, open_service
 from tests.support.waiting import wait_until_async
 
 GOOD = {"name": "ams", "hosts": [HOST], "auth_types": ["x509"], "auth_method": "headers", "type": "ams"}
@@ -408,6 +410,9 @@ async def test_a_change_of_an_older_version_is_refused_and_of_two_at_once_one(se
     assert (await service.call("PUT", path, second, if_match="*")).status_code == 200
     assert (await service.call("PUT", path, first)).status_code == 200
     assert (await service.call("PUT", path, first, if_match="x")).status_code == 400
+    assert error(await service.call("DELETE", path, if_match=version))[0] == 412
+    version = (await service.call("GET", path)).headers["etag"]
+    assert (await service.call("DELETE", path, if_match=version)).status_code == 204
 
 
 async def test_a5_the_last_login_is_shown_and_makes_no_other_version_of_a_binding(service: Service) -> None:
@@ -419,6 +424,32 @@ async def test_a5_the_last_login_is_shown_and_makes_no_other_version_of_a_bindin
     shown = await service.call("GET", "/bindings/b")
     assert (shown.json()["last_auth"], shown.headers["etag"]) == ("2023-11-14T22:13:20Z", version)
     assert (await service.call("PUT", "/bindings/b", {"unique_key": "x"}, if_match=version)).status_code == 200
+
+
+async def test_on_a_disk_that_is_nearly_full_nothing_is_made_and_all_that_must_go_on_does(tmp_path: Path) -> None:
+    url, host = sqlite_url(str(tmp_path / "authn.db")), f"/service-types/ams/hosts/{HOST}"
+    async with open_service(url) as service:
+        one = await service.service_type()
+        await service.auth_method(one)
+        made = await service.binding("b", one)
+        await service.call("POST", "/keys/k", {"scope": "read"})
+        other = await service.service_type("other")
+    method = {"port": 443, "host": HOST, "headers": {"a": "b"}}
+    async with open_service(url, space=FreeSpace(Disk(), str(tmp_path), 2**62)) as service:
+        for verb, path, body in (
+            ("POST", "/service-types", other | {"name": "new"}), ("PUT", "/service-types/ams", {"name": "renamed"}),
+            ("POST", "/service-types/other/authm", method), ("PUT", f"{host}/authm", method),
+            ("POST", "/bindings/c", binding_of(one) | {"auth_identifier": "CN=c"}),
+            ("PUT", "/bindings/b", {"unique_key": "x"}), ("POST", "/keys/l", {"scope": "read"}),
+        ):  # fmt: skip
+            assert error(await service.call(verb, path, body)) == (500, "Database Error: Backend Error")
+        assert (await service.login()).status_code == 200
+        assert await service.store.bindings.note_login(made["uuid"], NOW, "a" * 64)
+        await service.store.look_at_space()
+        told = (await service.call("GET", "/health", key="")).json()
+        assert (told["status"], "min_free_bytes" in told["database"]) == ("warning", True)
+        for path in ("/keys/k", "/bindings/b", f"{host}/authm", "/service-types/ams"):
+            assert (await service.call("DELETE", path)).status_code == 204
 
 
 NOW = Milliseconds(1_700_000_000_000)

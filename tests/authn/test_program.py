@@ -251,6 +251,22 @@ async def test_a20_the_operations_port_tells_logins_and_handshakes(tmp_path: Pat
     assert "ams_authn_handshakes_failed_total" in said
 
 
+async def test_a_data_folder_has_a_reserve_and_a_disk_that_is_nearly_full_is_told_and_no_reason_to_go(
+    tmp_path: Path,
+) -> None:
+    ready = []
+    for least in (0, 2**62):
+        limits = {"min_free_bytes": least, "reserve_bytes": 123_456}
+        async with serving(tmp_path, **limits) as (run, _), httpx.AsyncClient(trust_env=False) as client:
+            ready.append(await client.get(f"{run.operations_url}/readyz"))
+            said = (await client.get(f"{run.operations_url}/metrics")).text
+        assert f"ams_authn_changes_refused {float(least > 0)}" in said
+    assert [(each.status_code, each.text.split(":")[0]) for each in ready] == [
+        (200, "ok\n"), (200, "ok; changes are refused"),
+    ]  # fmt: skip
+    assert (tmp_path / "data" / "authn-reserve").stat().st_size == 123_456
+
+
 async def test_a18_whoever_asks_is_answered_before_the_connection_is_cut(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:  # an AMS that takes connections and says nothing
         endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"

@@ -238,7 +238,7 @@ WORKS: dict[str, tuple[type, str]] = {
     "uses of tokens": (NamedTokenRecords, "note_uses"),
     "audit table": (trail.Trail, "bring_in"),
     "pruning of the audit table": (AuditRecords, "prune"),
-    "failed logins": (trail.FailedLogins, "flush"),
+    "repeated refusals": (trail.Trail, "flush"),
     "upkeep of the log": (Upkeep, "_chore"),
     "what expires": (SnapshotRecords, "delete_expired"),
     "push leases": (Holding, "_round"),

@@ -48,7 +48,7 @@ def test_1_2_names_are_read_without_regard_to_case_on_every_level_and_the_last_o
     read = READER.read(b'{"AckIds": ["a"], "PUSHCONFIG": {"maxmessages": 3}, "Many": [{"MaxMessages": 1}, {}]}')
 
     assert read == Outer(["a"], Inner(3), [Inner(1), Inner()])
-    assert READER.read(b'{"ackIds": ["a"], "ACKIDS": ["b"]}') == Outer(["b"])
+    assert READER.read(b'{"ackIds": ["a"], "ACKIDS": 5, "AckIds": ["b"]}') == Outer(["b"])
 
 
 @pytest.mark.parametrize("odd", [b"1e999", b"9" * 5000, b"[" + b"[]," * 9 + b"-1e-999]", b'{"a": {"b": [1e999]}}'])
@@ -67,10 +67,10 @@ def test_1_2_there_may_be_thousands_of_unknown_fields_and_too_many_are_refused_b
 
 @pytest.mark.parametrize(
     "body",
-    [b'{"AckIds": 5, "ackIds": ["b"]}', b'{"ackIds": ["b"], "ACKIDS": 5}', b'{"Many": [{"MAXMESSAGES": "1"}]}', b" ",
+    [b'{"ackIds": ["b"], "ACKIDS": 5}', b'{"Many": [{"MAXMESSAGES": "1"}]}', b" ",
      b"{} x", b'{"ackIds": [1]}', b'{"ackIds": [null]}', b'{"pushConfig": []}', b'{"ackIds": ["\xff"]}',
      b'{"a":' * 100_000, b"[" * 100_000],
-    ids=range(11),
+    ids=range(10),
 )  # fmt: skip
 def test_1_2_wrong_types_in_any_spelling_and_no_json_are_the_parse_error_of_the_route(body: bytes) -> None:
     with pytest.raises(InvalidInput, match="parse error"):
@@ -302,8 +302,8 @@ def test_a_big_body_is_read_as_plainly_in_place_and_by_a_worker(
     padded = body + b" " * (BIG_BODY + 1)
 
     read, wanted = big(runner, pool, padded, lenient=lenient), expected(padded, lenient)
-    # It is read a slice at a time: of several faults it may tell another one, and of two lists it reads the last alone.
-    assert read == wanted or (isinstance(wanted, str) and (isinstance(read, str) or b"MESSAGES" in body))
+    # It is read a slice at a time: of several faults it may tell another one.
+    assert read == wanted or (isinstance(wanted, str) and isinstance(read, str))
 
 
 HI = {"data": "aGk="}

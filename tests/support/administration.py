@@ -11,7 +11,7 @@ from ams.access.permissions import SERVICE_ADMIN
 from ams.core.clock import Clock, ManualClock
 from ams.core.names import ProjectId, ProjectName, UserName
 from ams.storage.database.database import sqlite_url
-from ams.storage.files import UNLIMITED, FreeSpace
+from ams.storage.free_space import UNLIMITED, FreeSpace
 from ams.storage.registry.records import Project, User, UserDetails
 from ams.storage.registry.registry import Registry
 

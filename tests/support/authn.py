@@ -18,6 +18,7 @@ from ams.core.attempts import Attempts
 from ams.core.clock import ManualClock
 from ams.core.errors import NotFound
 from ams.storage.audit.event import AuditEvent
+from ams.storage.free_space import UNLIMITED, FreeSpace
 
 KEY = bytes(range(32))
 MANAGEMENT_KEY = "the-management-key"
@@ -138,11 +139,12 @@ async def open_service(
     failures: int = 0,
     settings: AuthnSettings | None = None,
     audit: Any = None,
+    space: FreeSpace = UNLIMITED,
     **more: Any,
 ) -> AsyncIterator[Service]:
     """Open the store at a URL, and answer its routes."""
     clock, trail = ManualClock(), KeptTrail()
-    store = await Store.open(url, KEY, clock=clock)
+    store = await Store.open(url, KEY, clock=clock, space=space)
     handlers = Handlers(
         gate=Gate(store, MANAGEMENT_KEY, Attempts(failures, clock), users), store=store, audit=audit,
         service_types=ServiceTypes(store, settings or AuthnSettings()), auth_methods=AuthMethods(store),

@@ -146,6 +146,10 @@ class Authority(Credentials):
 
     def signs_changed(self, certificate: x509.Certificate, old: bytes, new: bytes) -> x509.Certificate:
         """Return a certificate with some bytes replaced by as many others, signed again: what no library makes."""
+        return x509.load_der_x509_certificate(self.signs_bytes(certificate, old, new))
+
+    def signs_bytes(self, certificate: x509.Certificate, old: bytes, new: bytes) -> bytes:
+        """Return the same in DER, which the library may refuse."""
         assert len(old) == len(new)
         body = certificate.tbs_certificate_bytes
         assert old in body
@@ -155,7 +159,7 @@ class Authority(Credentials):
         assert algorithm in whole
         assert isinstance(self.key, ec.EllipticCurvePrivateKey)
         signature = self.key.sign(body, ec.ECDSA(hashes.SHA256()))
-        return x509.load_der_x509_certificate(der(0x30, body + algorithm + der(0x03, b"\x00" + signature)))
+        return der(0x30, body + algorithm + der(0x03, b"\x00" + signature))
 
     def signs_with_sha1(self, certificate: x509.Certificate) -> x509.Certificate:
         """Return a certificate signed again, as nobody does any more, and no library either."""

@@ -1,5 +1,6 @@
 """A connection keeps order, ends in time, and leaves nothing behind; what requests are: tests/http/test_packets.py."""
 
+import asyncio
 import gc
 import re
 import weakref
@@ -212,7 +213,7 @@ async def test_a_head_or_a_304_has_a_length_and_no_body() -> None:
         assert not line.is_closed
 
 
-@pytest.mark.parametrize("said", [b"HEAD http://x", b"HEAD /" + b"p" * 70_000, b"HEAD /defect"])
+@pytest.mark.parametrize("said", [b"HEAD http://x", b"HEAD /\0", b"HEAD /" + b"p" * 70_000, b"HEAD /defect"])
 async def test_a_refusal_of_a_head_has_a_length_and_no_body(said: bytes) -> None:
     line, connection = LineServer(lambda scope, receive, send: send({"type": "no event of ASGI"})).connect()
     connection.data_received(said + b" HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -221,3 +222,18 @@ async def test_a_refusal_of_a_head_has_a_length_and_no_body(said: bytes) -> None
     head, _, body = line.written.partition(b"\r\n\r\n")
     assert not body
     assert re.search(rb"\r\ncontent-length: [1-9]", head)
+
+
+async def test_nothing_is_received_while_a_request_waits_behind_the_one_that_is_answered() -> None:
+    turns: asyncio.Queue[None] = asyncio.Queue()
+
+    async def answer_in_turn(scope: Any, receive: Any, send: Any) -> None:
+        await turns.get()
+        await answer_path(scope, receive, send)
+
+    line, connection = LineServer(answer_in_turn).connect()
+    connection.data_received(b"".join(map(get, ("/0", "/1", "/2"))))
+    for number, is_paused in enumerate((True, False, False)):
+        turns.put_nowait(None)
+        await wait_until_async(lambda number=number: line.written.endswith(b"/%d" % number))
+        assert line.is_paused is is_paused

@@ -131,10 +131,9 @@ class ServiceTypes:
 
         return await self._store.service_types.change(found.uuid, self._store.clock.wall(), change)
 
-    async def delete(self, name: str) -> None:
-        """Remove a service type with all auth methods and bindings it has (15, A3); raise `NotFound`."""
-        found = await self.get(name)
-        if not await self._store.service_types.delete(found.uuid):
+    async def delete(self, found: values.ServiceType, expected: Precondition = ANY_VERSION) -> None:
+        """Remove a service type with all it has (15, A3); raise `NotFound`, `ChangedMeanwhile`."""
+        if not await self._store.service_types.delete(found.uuid, expected):
             raise NotFound(values.SERVICE_TYPE_GONE)
 
     def _check(self, fields: ServiceTypeFields | values.ServiceType) -> None:
@@ -205,9 +204,9 @@ class AuthMethods:
 
         return await self._store.auth_methods.change(found.uuid, self._store.clock.wall(), change)
 
-    async def delete(self, found: values.AuthMethod) -> None:
-        """Remove an auth method; raise `NotFound`."""
-        if not await self._store.auth_methods.delete(found.uuid):
+    async def delete(self, found: values.AuthMethod, expected: Precondition = ANY_VERSION) -> None:
+        """Remove an auth method; raise `NotFound`, `ChangedMeanwhile`."""
+        if not await self._store.auth_methods.delete(found.uuid, expected.seen_by(masked)):
             raise NotFound(values.AUTH_METHOD_GONE)
 
 
@@ -304,9 +303,9 @@ class Bindings:
 
         return await self._store.bindings.change(found.name, self._store.clock.wall(), change)
 
-    async def delete(self, name: str) -> None:
-        """Remove a binding; raise `NotFound`."""
-        if not await self._store.bindings.delete(name):
+    async def delete(self, found: values.Binding, expected: Precondition = ANY_VERSION) -> None:
+        """Remove a binding; raise `NotFound`, `ChangedMeanwhile`."""
+        if not await self._store.bindings.delete(found.name, expected.seen_by(without_logins)):
             raise NotFound(values.BINDING_GONE)
 
 

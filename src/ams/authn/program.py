@@ -34,7 +34,7 @@ from ams.core.attempts import Attempts
 from ams.core.clock import Clock, SystemClock
 from ams.core.errors import BadSettings, Unusable
 from ams.core.observing import Figure, background_failures, figure, metrics_of
-from ams.core.supervisor import Supervisor, run_until_stopped
+from ams.core.supervisor import Rounds, Supervisor, run_until_stopped
 from ams.http.asgi import Application
 from ams.http.operations import Operations, answering_operations
 from ams.http.tls import Certificate
@@ -44,6 +44,7 @@ from ams.storage.audit.trail import FailedLogins, Trail
 from ams.storage.database.database import sqlite_url
 from ams.storage.files import Disk, write_whole
 from ams.storage.folder import CERTIFICATE_SERVICE, DataCheck, check_not_foreign, is_ours, locked
+from ams.storage.free_space import FreeSpace, ReservedSpace
 from ams.storage.secrets import key_file, new_token, parse_key
 from ams.web.connection import GOODBYE_SECONDS
 from ams.web.listener import Listener, ListenerLimits, connection_counters, connection_gauges
@@ -54,6 +55,7 @@ SHARE = 0.9  # of the time until an answer must be sent: the deadline of a reque
 LOGIN_SHARE = 0.8  # of the same, for a login: it says itself that it took too long
 OWN_FILES = 512
 """Open files kept for the operations port, services, lists, the database and the audit log. Half of all, if less."""
+SPACE_SECONDS = 10.0  # how often the disk is looked at: for the reserve, and for what is told of it
 LOCK = f"{CERTIFICATE_SERVICE}.lock"
 _MAX_KEY_BYTES = 4096
 
@@ -196,17 +198,20 @@ async def assembled(
 async def _engines(
     settings: AuthnSettings, folder: AuthnFolder, clock: Clock, supervisor: Supervisor, stack: contextlib.AsyncExitStack
 ) -> Engines:
-    store = await _store(settings, folder, clock)
+    space = ReservedSpace(Disk(), folder.place("-reserve"), settings.reserve_bytes, settings.min_free_bytes)
+    store = await _store(settings, folder, clock, space)
     stack.push_async_callback(store.close)
+    await store.look_at_space()
+    looks = Rounds("free space", SPACE_SECONDS, store.look_at_space)
+    await looks.start(supervisor)
+    stack.push_async_callback(looks.close)
     records = AuditRecords(store.database, audit)
-    trail = Trail(folder.place("-audit.jsonl"), records, clock, days=settings.audit_days)
+    trail = Trail(folder.place("-audit.jsonl"), records, clock, days=settings.audit_days, space=space)
     await trail.start(supervisor)
     stack.push_async_callback(trail.close)
     failures = FailedLogins("authn", trail, Attempts(settings.failed_logins_per_minute, clock), clock)
-    await failures.start(supervisor)
-    stack.push_async_callback(failures.close)
     guard = Guard(networks(",".join(settings.fetch_allow), "fetch_allow"))
-    checks = CertificateChecks(settings, guard, clock, folder.place("-crls"))
+    checks = CertificateChecks(settings, guard, clock, folder.place("-crls"), space=space)
     stack.push_async_callback(checks.close)
     services = Services(
         dict(settings.service_types_paths),
@@ -223,13 +228,13 @@ def _certificate(settings: AuthnSettings, folder: AuthnFolder) -> tuple[Certific
     return Certificate.load(settings.cert, settings.key, context), context
 
 
-async def _store(settings: AuthnSettings, folder: AuthnFolder, clock: Clock) -> Store:
+async def _store(settings: AuthnSettings, folder: AuthnFolder, clock: Clock, space: FreeSpace) -> Store:
     if settings.registry != "sqlite":
         # Another service may have written the tables: the store says whether the key made here is theirs.
         key = folder.seal_key(settings.secrets_key, for_postgresql=True)
-        return await Store.open(settings.registry, key, password=settings.registry_password, clock=clock)
+        return await Store.open(settings.registry, key, password=settings.registry_password, clock=clock, space=space)
     key = folder.seal_key(settings.secrets_key, for_postgresql=False)
-    return await Store.open(sqlite_url(folder.database), key, clock=clock)
+    return await Store.open(sqlite_url(folder.database), key, clock=clock, space=space)
 
 
 def _front(settings: AuthnSettings, context: AskingContext) -> Front:
@@ -290,12 +295,18 @@ class AuthnFigures:
             return "starting"
         return self.parts.engines.store.away or (self.data.trouble if self.data else None)
 
+    def remark(self) -> str | None:
+        """Return what does not work while logins do."""
+        return self.parts.engines.store.refusal if self.parts else None
+
     def gauges(self) -> Iterator[Figure]:
         """Yield what goes up and down."""
         parts = self.parts
         if parts is None:
             return
         yield figure("ams_authn_database_reachable", "1 while the database answers.", parts.engines.store.away is None)
+        refused = "1 while changes are refused, as the disk has little space left."
+        yield figure("ams_authn_changes_refused", refused, parts.engines.store.refusal is not None)
         yield from parts.engines.checks.gauges()
         yield from connection_gauges("ams_authn", self.listeners)
 
@@ -337,7 +348,7 @@ async def running(
         aside = stack.enter_context(contextlib.closing(listen(settings.ops_host, settings.ops_port, "operations port")))
         folder = AuthnFolder.take(settings.data)
         stack.callback(folder.release)
-        operations = Operations(figures.why_not_ready, metrics_of(figures))
+        operations = Operations(figures.why_not_ready, metrics_of(figures), figures.remark)
         figures.listeners.append(await stack.enter_async_context(answering_operations(aside, operations)))
         made = await assembled(settings, folder, clock or SystemClock(), supervisor, stack)
         figures.parts = made

@@ -15,6 +15,7 @@ from ams.core.settings import (
     AUTHN_VARIABLES,
     HEX_KEY,
     MAX_PORT,
+    Bytes,
     Mistakes,
     Pairs,
     Seconds,
@@ -90,6 +91,12 @@ class AuthnSettings(SettingsTable):
     ocsp: bool = setting(True, "Ask the OCSP responder of a certificate that names no revocation list.")
     fetch_allow: Words = setting((), "Networks that revocation lists may be fetched from, besides public addresses.")
     token_seconds: Seconds = setting(Seconds(1.0), "How long a service's answer is used again; 0 = never.")
+    min_free_bytes: Bytes = setting(
+        Bytes(256 * 2**20), "Free disk space below which whatever makes the data folder larger is refused."
+    )
+    reserve_bytes: Bytes = setting(
+        Bytes(16 * 2**20), "Space kept aside so that logins, deletions and the audit log go on when full."
+    )
     failed_logins_per_minute: int = setting(30, "Failed logins of one address; beyond them 429. 0 = no limit.")
     audit_days: int = setting(0, "Days that events stay in the audit log's table; 0 = for ever.")
     proxy_protocol: bool = setting(False, "Connections begin with the PROXY protocol; needs proxies.")

@@ -97,6 +97,7 @@ class Presented:
 
     leaf: x509.Certificate
     chain: tuple[x509.Certificate, ...] = ()
+    shown: bytes = b""  # the leaf as it was signed, where it could be read only with a change of its encoding
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,19 +54,16 @@ _members = msgspec.json.Decoder(dict[str, msgspec.Raw] | None).decode
 
 
 def _folded(body: bytes | msgspec.Raw, shape: type[T]) -> T:
-    """Read an object, names in any spelling; the last of a name wins, and all of them must have the right type.
+    """Read an object, names in any spelling; of a name that is given twice only the last is read.
 
     What is unknown is passed over as text: whatever it holds, nothing is made of it.
     """
     if len(memoryview(body)) > _FEW_BYTES:
         count_members(body, MAX_MEMBERS)
-    fields = _fields(shape)
-    found = {}
+    fields, last = _fields(shape), {}
     for name, member in (_members(body) or {}).items():
-        field = fields.get(name.lower())
-        if field is not None:
-            found[field.name] = _member(member, field.type)
-    return shape(**found)
+        last[name.lower()] = member
+    return shape(**{each.name: _member(last[name], each.type) for name, each in fields.items() if name in last})
 
 
 def count_members(body: bytes | msgspec.Raw, most: int) -> None:

@@ -24,9 +24,16 @@ _TEXT = "text/plain; charset=utf-8"
 class Operations:
     """A tiny ASGI application: /healthz, /readyz, /metrics."""
 
-    def __init__(self, why_not_ready: Callable[[], str | None], metrics: CollectorRegistry) -> None:
+    def __init__(
+        self,
+        why_not_ready: Callable[[], str | None],
+        metrics: CollectorRegistry,
+        remark: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        """`remark` says what /readyz adds while it is ready: nothing for which clients should be sent elsewhere."""
         self._why_not_ready = why_not_ready
         self._metrics = metrics
+        self._remark = remark
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -38,7 +45,10 @@ class Operations:
             return 200, _TEXT, b"ok\n"
         if path == "/readyz":
             reason = self._why_not_ready()
-            return (200, _TEXT, b"ok\n") if reason is None else (503, _TEXT, f"{reason}\n".encode())
+            if reason is not None:
+                return 503, _TEXT, f"{reason}\n".encode()
+            remark = self._remark()
+            return 200, _TEXT, f"ok; {remark}\n".encode() if remark else b"ok\n"
         if path == "/metrics":
             return 200, CONTENT_TYPE_LATEST, generate_latest(self._metrics)
         return 404, _TEXT, b"404: try /healthz, /readyz or /metrics\n"

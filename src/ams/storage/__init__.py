@@ -6,7 +6,8 @@ registry/        what exists: projects, users, topics, subscriptions, schemas an
 audit/           who did which change, and who failed to log in
 database/        transactions of the registry, on SQLite and on PostgreSQL
 folder           the data folder: one process owns it, and looks whether it is still usable
-files            every call by which log files and files beside the databases touch a disk; free space
+files            every call by which log files and files beside the databases touch a disk
+free_space       what may grow on a disk that is nearly full, and the reserve for what must go on
 secrets          tokens and other secrets: made, encrypted, and found by a keyed hash
 postgresql       connecting to PostgreSQL, waiting for it, and errors that pass
 coalescing       one request to a broker or a database for many callers

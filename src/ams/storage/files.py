@@ -1,4 +1,4 @@
-"""The file seam: every call by which log files and databases' neighbours touch a disk; and free space.
+"""The file seam: every call by which log files and databases' neighbours touch a disk.
 
 Production uses `Disk`. Tests put a double in its place that loses, tears or reorders writes that were not synced, fails
 a sync, or runs out of space (`tests/support/unreliable_disk.py`). Paths are plain strings; positions are explicit, so
@@ -173,47 +173,3 @@ def write_whole(files: Disk, path: str, data: bytes) -> None:
 def make_private(path: str) -> None:
     """Make an empty file for the owner only, if there is none, before a library makes it for everybody to read."""
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-
-
-class FreeSpace:
-    """Watches the file system of one folder. Callable from every thread.
-
-    Growth is refused while less than `min_free_bytes` is free. The rest is for acknowledgements, deletions and audit
-    events, for which the log keeps a reserve besides, in a file of its own.
-    """
-
-    def __init__(self, files: Disk, folder: str, min_free_bytes: int) -> None:
-        self._files = files
-        self._folder = folder
-        self._min_free = min_free_bytes
-
-    def growth_refusal(self) -> str | None:
-        """Return why nothing may grow now; None when there is enough space."""
-        try:
-            free = self._free_for_growth()
-        except OSError as error:
-            return f"free space is unknown: {error.strerror}"
-        return None if free >= self._min_free else self._too_little()
-
-    def release_reserve(self) -> bool:
-        """Give the reserve to others after a write failed for want of space; return whether there was one."""
-        return False
-
-    def _free_for_growth(self) -> int:
-        return self._files.free_bytes(self._folder)
-
-    def _too_little(self) -> str:
-        return f"free space is below min_free_bytes ({self._min_free})"
-
-
-class UnlimitedSpace(FreeSpace):
-    """Refuses nothing: for a database of another machine, or of a program of its own."""
-
-    def __init__(self) -> None:
-        super().__init__(Disk(), "/", 0)
-
-    def growth_refusal(self) -> None:
-        """Refuse nothing."""
-
-
-UNLIMITED = UnlimitedSpace()

@@ -274,11 +274,13 @@ class HttpConnection(asyncio.Protocol):
             self._go_on()
 
     def _go_on(self) -> None:
-        self.resume_reading()
         if self._waiting:
             self._current = self._waiting.popleft()
+            if not self._waiting:  # not before: heads that wait are in memory, here those of one packet
+                self.resume_reading()
             self._current.begin()
             return
+        self.resume_reading()
         self._idle_since = self.loop.time()
         if self._idle_timer is None:
             self._idle_timer = self.loop.call_later(self.port.idle_seconds, self._close_idle)

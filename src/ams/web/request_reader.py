@@ -83,6 +83,7 @@ class RequestReader:
         self._trailer_bytes = 0
         self._body_after_offer = b""  # the field that says how long the body is, of a request that offers to upgrade
         self._error: AmsError | None = None  # why a callback of the parser stopped it
+        self._is_target_bad = False  # whether the parser stopped in the target: it has read the method
 
     def stop(self) -> None:
         """Drop everything that still comes."""
@@ -97,7 +98,8 @@ class RequestReader:
     @property
     def is_in_head_request(self) -> bool:
         """True: the request that arrives is a HEAD, as far as that is known."""
-        return bool(self.is_in_request and self.target) and self._parser.get_method() == b"HEAD"
+        has_method = self.is_in_request and (self.target or self._is_target_bad)
+        return bool(has_method) and self._parser.get_method() == b"HEAD"
 
     def feed(self, data: bytes) -> bytes:
         """Read a packet, and return what would take long of it, to be fed in another turn of the event loop.
@@ -162,7 +164,8 @@ class RequestReader:
                     return
         except httptools.HttpParserCallbackError as failure:
             raise (self._error or failure.__context__ or failure) from None
-        except httptools.HttpParserError:
+        except httptools.HttpParserError as error:
+            self._is_target_bad = isinstance(error, httptools.HttpParserInvalidURLError)
             raise BadRequest("Invalid HTTP request") from None
 
     def _read_body_after_offer(self) -> None:

@@ -16,6 +16,7 @@ from ams.authn.certificates import reading
 from ams.authn.certificates.reading import (
     Subjects,
     comparable,
+    load,
     quietly,
     read_leaf,
     subject_of,
@@ -23,6 +24,7 @@ from ams.authn.certificates.reading import (
     unrepresentable,
 )
 from ams.authn.certificates.trust import Trust, TrustFolder, verified_chain
+from ams.authn.values import Presented
 from ams.core.clock import Milliseconds
 from ams.core.distinguished_names import normalised, of_certificate
 from ams.core.errors import CertificateRefused
@@ -262,7 +264,7 @@ def test_a25_how_a_value_is_encoded_does_not_matter(world: World, kind: _ASN1Typ
     assert of_certificate(read_leaf(world.root.signs(x509.Name([state])).certificate).subject) == "ST=Attikí"
 
 
-NAME, COUNTRY = b"\x0c\x08UNUSUAL!", b"\x13\x02GR"
+NAME, COUNTRY, ODD = b"\x0c\x08UNUSUAL!", b"\x13\x02GR", b"\x13\x08*@_ & x!"
 
 
 @pytest.mark.parametrize(
@@ -296,6 +298,19 @@ async def test_a25_odd_encodings_and_country_codes_log_in_and_are_compared_as_te
     assert read.name == f"CN={name},C={country}"
     with quietly():
         assert comparable(subject_of(odd)) == comparable(name_of([("C", country), ("CN", name)]))
+
+
+async def test_a25_a_printable_string_with_other_characters_logs_in_as_it_was_signed(site: Site) -> None:
+    site.has_list(site.root.crl())
+    signed = site.root.signs_bytes(site.root.signs([("C", "GR"), ("CN", "UNUSUAL!")]).certificate, NAME, ODD)
+    leaf, shown = load(signed)
+    checks = site.checks()
+
+    await checks.check(Presented(leaf, shown=shown), "", verify_host=False)
+    assert Subjects().of(leaf)[1].name == "CN=*@_ & x!,C=GR"
+    for other in (b"", shown[:-1] + bytes([shown[-1] ^ 1])):
+        with pytest.raises(CertificateRefused, match="not signed by the CA it names"):
+            await checks.check(Presented(leaf, shown=other), "", verify_host=False)
 
 
 @pytest.mark.parametrize("kind", [b"\x13", b"\x14", b"\x16"])

@@ -9,6 +9,7 @@ import struct
 import subprocess
 import urllib.parse
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -256,6 +257,18 @@ def der(pair: Pair) -> str:
 def test_a12_a_listed_proxy_tells_certificate_and_address(behind: Served, proxy: Pair, jane: Pair) -> None:
     said = behind.ask(cert=proxy, headers={HEADER: der(jane), "X-Forwarded-For": "198.51.100.9, 192.0.2.1"})
     assert (said["subject"], said["address"]) == ("CN=Jane,C=GR", "192.0.2.1")
+
+
+def test_a25_a_printable_string_with_other_characters_is_read_directly_and_behind_a_proxy(
+    front: Served, behind: Served, proxy: Pair, jane: Pair, tmp_path: Path
+) -> None:
+    signed = jane.certificate.public_bytes(Encoding.DER).replace(b"\x0c\x04Jane", b"\x13\x04J*_@")
+    (tmp_path / "odd.pem").write_text(ssl.DER_cert_to_PEM_cert(signed))
+    for said in (
+        front.ask(cert=replace(jane, chain=str(tmp_path / "odd.pem"))),
+        behind.ask(cert=proxy, headers={HEADER: base64.b64encode(signed).decode()}),
+    ):
+        assert (said["subject"], said["unreadable"]) == ("CN=J*_@,C=GR", "")
 
 
 def test_a12_nginx_escapes_it_with_a_chain(behind: Served, proxy: Pair, jane: Pair, front_authority: Authority) -> None:

@@ -8,7 +8,9 @@ import secrets
 import stat
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -20,10 +22,19 @@ from ams.core.attempts import Attempts
 from ams.core.clock import DAY, ManualClock
 from ams.core.errors import RegistryUnavailable
 from ams.core.supervisor import Supervisor
-from ams.storage.audit.event import AuditEvent, moment, read, written
+from ams.storage.audit.event import moment, read, result_of, written
 from ams.storage.audit.records import AuditRecords
-from ams.storage.audit.trail import ADDRESSES, EACH, FailedLogins, LineFile, Trail, events_in, portions_from_the_end
-from ams.storage.files import FreeSpace
+from ams.storage.audit.trail import (
+    EACH,
+    EACH_OF_USER,
+    SOURCES,
+    FailedLogins,
+    LineFile,
+    Trail,
+    events_in,
+    portions_from_the_end,
+)
+from ams.storage.free_space import FreeSpace
 from tests.storage.audit.events import NOON, event, kept
 from tests.support.waiting import wait_until_async
 
@@ -262,62 +273,63 @@ def test_portions_from_the_end_are_all_events(tmp_path_factory: pytest.TempPathF
     assert [begin for begin, _ in portions][-1:] == [0][: len(portions)]
 
 
-class Kept:
-    """A trail that keeps events in memory."""
+@dataclass
+class Refusals:
+    """A trail, and what it has written."""
 
-    def __init__(self) -> None:
-        self.events: list[AuditEvent] = []
+    trail: Trail
+    path: str
 
-    async def record(self, event: AuditEvent) -> None:
-        self.events.append(event)
+    async def login(self, address: str, times: int = 1, actor: str = "") -> None:
+        logins = FailedLogins("ams", self.trail, Attempts(0, ManualClock()), ManualClock())
+        for _ in range(times):
+            await logins.failed(address, code=401, reason="Unauthorized", resource="/users", actor=actor)
+        assert logins.failures == times
+
+    def told(self) -> list[tuple[str, str, str, int, int]]:
+        return [(each.actor, each.address, each.result, each.code, each.times) for each in events_in(self.path)]
 
 
 @pytest.fixture
-def kept_events() -> Kept:
-    return Kept()
+def refusals(path: str, records: AuditRecords, clock: ManualClock) -> Refusals:
+    return Refusals(Trail(path, records, clock), path)
 
 
-@pytest.fixture
-def logins(kept_events: Kept, clock: ManualClock) -> FailedLogins:
-    return FailedLogins("ams", kept_events, Attempts(0, clock), clock)
-
-
-async def fail(logins: FailedLogins, address: str, times: int = 1, actor: str = "") -> None:
-    for _ in range(times):
-        await logins.failed(address, code=401, reason="Unauthorized", resource="/users", actor=actor)
-
-
-async def test_a20_failed_logins_are_counted_and_the_first_are_an_event_each(
-    logins: FailedLogins, kept_events: Kept
+async def test_a20_the_others_of_a_minute_are_one_event_of_who_it_always_was(
+    refusals: Refusals, clock: ManualClock
 ) -> None:
-    await fail(logins, "192.0.2.1", 3)
-
-    assert logins.failures == 3
-    assert [(each.action, each.address, each.code, each.result, each.times) for each in kept_events.events] == [
-        ("login", "192.0.2.1", 401, "refused", 1)
-    ] * 3
-
-
-async def test_the_others_of_a_minute_are_one_event_of_who_it_always_was(
-    logins: FailedLogins, kept_events: Kept, clock: ManualClock
-) -> None:
-    await fail(logins, "192.0.2.1", EACH + 500, actor="CN=a")
-    assert len(kept_events.events) == EACH
+    await refusals.login("192.0.2.1", EACH + 500, actor="CN=a")
+    assert refusals.told() == [("CN=a", "192.0.2.1", "refused", 401, 1)] * EACH
 
     clock.advance(60_000)
-    await fail(logins, "192.0.2.2", EACH)
+    await refusals.login("192.0.2.2", EACH)
     for name in ("CN=b", "CN=c"):
-        await fail(logins, "192.0.2.2", actor=name)
-    await logins.close()
+        await refusals.login("192.0.2.2", actor=name)
+    await refusals.trail.close()
 
-    told = [(each.address, each.times, each.actor) for each in kept_events.events[EACH:]]
-    assert told == [("192.0.2.1", 500, "CN=a"), *[("192.0.2.2", 1, "")] * EACH, ("192.0.2.2", 2, "")]
+    first, *rest = refusals.told()[EACH:]
+    assert first == ("CN=a", "192.0.2.1", "refused", 401, 500)
+    assert rest == [*[("", "192.0.2.2", "refused", 401, 1)] * EACH, ("", "192.0.2.2", "refused", 401, 2)]
 
 
-async def test_many_addresses_fill_neither_memory_nor_file(logins: FailedLogins, kept_events: Kept) -> None:
-    for each in range(ADDRESSES + 50):
-        await fail(logins, f"10.0.{each // 256}.{each % 256}")
-    await logins.close()
+async def test_many_addresses_fill_neither_memory_nor_file(refusals: Refusals) -> None:
+    for each in range(SOURCES + 50):
+        await refusals.login(f"10.0.{each // 256}.{each % 256}")
+    await refusals.trail.close()
 
-    assert len(kept_events.events) == ADDRESSES + 1
-    assert (kept_events.events[-1].address, kept_events.events[-1].times) == ("", 50)
+    assert len(refusals.told()) == SOURCES + 1
+    assert refusals.told()[-1] == ("", "", "refused", 401, 50)
+
+
+async def test_what_a_user_is_refused_again_and_again_is_counted_and_what_is_done_is_not(refusals: Refusals) -> None:
+    for code in (403, 500, 200):
+        for each in range(EACH_OF_USER + 5):
+            at = f"192.0.2.{each % 2}" if code == 500 else "192.0.2.9"
+            await refusals.trail.record(event(code=code, result=result_of(code), address=at))
+    await refusals.trail.close()
+
+    told = Counter((result, times) for _, _, result, _, times in refusals.told())
+    assert told == {(each, 1): EACH_OF_USER for each in ("refused", "failed")} | {
+        ("done", 1): EACH_OF_USER + 5, ("refused", 5): 1, ("failed", 5): 1,
+    }  # fmt: skip
+    assert refusals.told()[-2:] == [("anna", "192.0.2.9", "refused", 403, 5), ("anna", "", "failed", 500, 5)]

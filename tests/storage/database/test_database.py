@@ -16,7 +16,7 @@ from ams.storage.database.database import Database, sqlite_url
 from ams.storage.database.invalidation import Invalidation
 from ams.storage.database.postgresql_connection import Passing, Patience
 from ams.storage.database.schema import prepare
-from ams.storage.files import UnlimitedSpace
+from ams.storage.free_space import UnlimitedSpace
 from ams.storage.registry.tables import REGISTRY, projects
 from tests.support.waiting import wait_until_async
 

@@ -9,7 +9,7 @@ import pytest
 from ams.core.errors import RegistryUnavailable
 from ams.core.names import SnapshotName, SubscriptionName, new_topic_id, new_uuid
 from ams.storage.database import sqlite
-from ams.storage.files import FreeSpace
+from ams.storage.free_space import FreeSpace
 from ams.storage.registry.records import Applicant, Project, Schema, SchemaContent, Snapshot, Topic, User, UserDetails
 from ams.storage.registry.registry import Registry
 from tests.storage.audit.events import event

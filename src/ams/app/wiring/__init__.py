@@ -63,7 +63,7 @@ async def service(
         await made.stored.measure()
         async with contextlib.AsyncExitStack() as stack:
             works: list[_Background] = [
-                made.trail, made.failed_logins, made.token_uses.rounds, made.counting.rounds, made.losses.rounds,
+                made.trail, made.token_uses.rounds, made.counting.rounds, made.losses.rounds,
                 made.working, made.expiry.rounds, made.watched.rounds, made.stored.rounds, made.cases.history,
             ]  # fmt: skip
             if settings.metrics_labels:

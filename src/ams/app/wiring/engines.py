@@ -19,8 +19,9 @@ from ams.core.supervisor import Supervisor
 from ams.storage.cursors.acks import CursorStore
 from ams.storage.cursors.sqlite import SqliteCursors
 from ams.storage.database.database import sqlite_url
-from ams.storage.files import Disk, FreeSpace
+from ams.storage.files import Disk
 from ams.storage.folder import Folder
+from ams.storage.free_space import FreeSpace
 from ams.storage.log.base import Log
 from ams.storage.log.embedded import EmbeddedLog, LogOptions
 from ams.storage.registry.history import FileHistory, HistoryStore

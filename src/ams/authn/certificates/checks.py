@@ -11,6 +11,7 @@ import ipaddress
 import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import structlog
@@ -30,6 +31,7 @@ from ams.core.errors import AmsError, CertificateRefused, Unavailable
 from ams.core.observing import Figure, figure
 from ams.outgoing.client import HttpClient
 from ams.outgoing.guard import Address, Guard, Lookups, in_thread
+from ams.storage.free_space import UNLIMITED, FreeSpace
 
 logger = structlog.get_logger("ams.authn.certificates")
 
@@ -57,13 +59,14 @@ class CertificateChecks:
         crl_folder: str = "",
         *,
         hosts: "HostCheck | None" = None,
+        space: FreeSpace = UNLIMITED,
     ) -> None:
-        """`crl_folder` is where fetched lists are kept over a restart; empty: nowhere."""
+        """`crl_folder` is where fetched lists are kept over a restart, while there is `space`; empty: nowhere."""
         self._settings = settings
         self._clock = clock
         self._folder = TrustFolder(settings.client_ca, clock)
         self._client = HttpClient(guard)
-        self._fetched = FetchedLists(self._client, clock, crl_folder)
+        self._fetched = FetchedLists(self._client, clock, crl_folder, space)
         self._responders = Responders(self._client, clock)
         asked = self._responders if settings.ocsp else None
         self._revocation = Revocation(self._fetched, asked, settings.revocation, clock)
@@ -125,7 +128,7 @@ class CertificateChecks:
 
     async def _check(self, presented: Presented, address: str) -> None:
         trust = await self._folder.current()
-        digest = hashlib.sha256(address.encode() + b"\0")
+        digest = hashlib.sha256(address.encode() + b"\0" + presented.shown)
         for each in (presented.leaf, *presented.chain):
             digest.update(each.fingerprint(hashes.SHA256()))
         passed, state = self._passed.get(digest.digest()), (trust.generation, self._fetched.changes)
@@ -140,7 +143,7 @@ class CertificateChecks:
 
     async def _looked_at(self, presented: Presented, trust: Trust, address: str) -> int:
         """Return until when a certificate is good, in milliseconds since the epoch."""
-        leaf = read_leaf(presented.leaf)
+        leaf = replace(read_leaf(presented.leaf), shown=presented.shown)
         now = self._clock.wall()
         settings = self._settings
         if settings.trust_unknown_cas and not settings.verify_certificate:

@@ -29,6 +29,7 @@ from ams.core.urls import without_credentials
 from ams.outgoing.client import AnswerTooLong, HttpClient, RequestFailed
 from ams.outgoing.sharing import Shared
 from ams.storage.files import Disk, write_whole
+from ams.storage.free_space import UNLIMITED, FreeSpace
 
 logger = structlog.get_logger("ams.authn.certificates")
 
@@ -210,10 +211,11 @@ class Found:
 class FetchedLists:
     """Lists by URL. `folder` is where they are kept; empty: nothing is kept over a restart."""
 
-    def __init__(self, client: HttpClient, clock: Clock, folder: str = "") -> None:
+    def __init__(self, client: HttpClient, clock: Clock, folder: str = "", space: FreeSpace = UNLIMITED) -> None:
         self._client = client
         self._clock = clock
         self._folder = folder
+        self._space = space
         # Not an `LruCache`: it has two limits, and a refresh, which puts a list, is no use of it.
         self._known: OrderedDict[Key, Found] = OrderedDict()
         self._going_on: Shared[Key, Found] = Shared()
@@ -324,6 +326,10 @@ class FetchedLists:
 
     def _to_file(self, key: Key, data: bytes) -> None:
         if not self._folder:
+            return
+        refusal = self._space.growth_refusal()
+        if refusal is not None:
+            logger.warning("crl.not_kept", url=without_credentials(key[0]), reason=refusal)
             return
         try:
             os.makedirs(self._folder, mode=0o700, exist_ok=True)

@@ -4,6 +4,7 @@ The library reads a field when it is asked for. Here all are read at one place, 
 
 The library refuses a whole name for one value whose bytes are not of the alphabet it claims, such as `José` in Latin-1
 as T61String. OpenSSL and Go read that, and CAs of the field have signed it. So it is read here, and compared as text.
+For a PrintableString it refuses the whole certificate: `load` reads such a value as UTF8String.
 
 The normal form of a subject loses parts, so that two subjects may have one. `unrepresentable` finds those that could: a
 binding to one of them knows the digest of the whole subject too.
@@ -48,6 +49,8 @@ _UNWRITABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 _WARNINGS = threading.Lock()
 _SUBJECT_UNREADABLE = "Your certificate has a subject that cannot be read"
 _SEQUENCE, _SET, _OID, _VERSION, _INTEGER = 0x30, 0x31, 0x06, 0xA0, 0x02
+_UTF8, _PRINTABLE = 0x0C, 0x13
+_PRINTABLE_TEXT = re.compile(rb"[A-Za-z0-9 '()+,./:=?-]*")
 _AMBIGUOUS = frozenset(',+"\\<>;')  # characters that the normal form escapes elsewhere, but not in `E` and `DC`
 _UNESCAPED = {"1.2.840.113549.1.9.1": "E", "0.9.2342.19200300.100.1.25": "DC"}
 _SINGLE = {"2.5.4.3": "CN", "2.5.4.5": "SERIALNUMBER"}  # of several, the normal form keeps the last
@@ -72,6 +75,7 @@ class Facts:
     not_before: Milliseconds
     not_after: Milliseconds
     extensions: x509.Extensions
+    shown: bytes = b""  # the certificate as it was signed, where `load` changed it
 
     def extension(self, kind: type[Kind]) -> Kind | None:
         """Return an extension's value, or None."""
@@ -82,6 +86,32 @@ class Facts:
         """Whether it says that it is a CA's."""
         basic = self.extension(x509.BasicConstraints)
         return basic is not None and basic.ca
+
+
+def load(der: bytes) -> tuple[x509.Certificate, bytes]:
+    """Load a certificate; return also what was signed, where that has other bytes. Raises `ValueError`, `IndexError`.
+
+    Real CAs put `*`, `@` and `_` into a PrintableString. Such a value is read as UTF8String, which is as long.
+    """
+    try:
+        return x509.load_der_x509_certificate(der), b""
+    except ValueError:
+        return x509.load_der_x509_certificate(_with_texts(der)), der
+
+
+def _with_texts(der: bytes) -> bytes:
+    changed = bytearray(der)
+    [(_, *whole)] = _spans(der, 0, len(der))
+    signed = next(_spans(der, *whole))
+    fields = [span for span in _spans(der, *signed[1:]) if der[span[0]] != _VERSION]
+    for name in (fields[2], fields[4]):  # issuer and subject
+        for part in _spans(der, *name[1:]):
+            for pair in _spans(der, *part[1:]):
+                _, (place, begin, end) = _spans(der, *pair[1:])
+                text = der[begin:end]
+                if der[place] == _PRINTABLE and text.isascii() and not _PRINTABLE_TEXT.fullmatch(text):
+                    changed[place] = _UTF8
+    return bytes(changed)
 
 
 def read(certificate: x509.Certificate) -> Facts:
@@ -259,18 +289,22 @@ def _content(der: bytes, tag: int) -> bytes:
 
 def _members(content: bytes) -> Iterator[tuple[int, bytes]]:
     """Yield tags and values in DER; raise `ValueError` where one is cut off."""
-    place = 0
-    while place < len(content):
-        header = content[place : place + 6]
+    return ((content[place], content[begin:end]) for place, begin, end in _spans(content, 0, len(content)))
+
+
+def _spans(content: bytes, place: int, limit: int) -> Iterator[tuple[int, int, int]]:
+    """Yield the place of each tag in a part of DER, and where its value begins and ends; raise `ValueError`."""
+    while place < limit:
+        header = content[place : min(place + 6, limit)]
         if len(header) < 2:
             raise ValueError("cut off")
         length, begin = header[1], place + 2
         if length & 0x80:
             count = length & 0x7F
             length, begin = int.from_bytes(content[begin : begin + count]), begin + count
-        if begin + length > len(content):
+        if begin + length > limit:
             raise ValueError("cut off")
-        yield header[0], content[begin : begin + length]
+        yield place, begin, begin + length
         place = begin + length
 
 

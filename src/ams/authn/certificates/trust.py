@@ -223,7 +223,11 @@ def check_dates(leaf: Facts, now: Milliseconds) -> None:
 def verified_chain(leaf: Facts, others: Sequence[x509.Certificate], trust: Trust, now: Milliseconds) -> list[Facts]:
     """Return the chain to a self-signed one if it can, else to one of the folder (contract 9.1); raise `Refusal`."""
     try:
-        certificate = crypto.X509.from_cryptography(leaf.certificate)
+        certificate = (
+            crypto.load_certificate(crypto.FILETYPE_ASN1, leaf.shown)
+            if leaf.shown
+            else crypto.X509.from_cryptography(leaf.certificate)
+        )
     except crypto.Error as error:
         raise Refusal("unreadable", UNREADABLE) from error
     presented = []

@@ -20,7 +20,7 @@ from typing import Any
 from cryptography import x509
 
 from ams.authn.certificates.checks import CertificateChecks
-from ams.authn.certificates.reading import subject_of, unrepresentable
+from ams.authn.certificates.reading import load, subject_of, unrepresentable
 from ams.authn.http.errors import refusal
 from ams.authn.values import PEER, UNREADABLE, Peer, Presented, without_secrets
 from ams.core.distinguished_names import normalised, of_certificate
@@ -142,8 +142,9 @@ class Relaying:
             return Peer(address)
         chain = b"".join(value for name, value in headers if name == self._header + CHAIN)
         try:
-            [leaf, *rest] = _certificates(shown[0])
-            return Peer(address, Presented(leaf, (*rest, *(_certificates(chain) if chain.strip() else ()))))
+            [(leaf, signed), *rest] = _certificates(shown[0])
+            rest += _certificates(chain) if chain.strip() else []
+            return Peer(address, Presented(leaf, tuple(each for each, changed in rest if not changed), signed))
         except ValueError as error:
             return Peer(address, unreadable=str(error))
 
@@ -158,13 +159,13 @@ class Relaying:
             return False
 
 
-def _certificates(value: bytes) -> list[x509.Certificate]:
+def _certificates(value: bytes) -> list[tuple[x509.Certificate, bytes]]:
     """Read base64 of DER (haproxy's `%[ssl_c_der,base64]`), or PEM with escapes (nginx), or several; `ValueError`."""
     text = urllib.parse.unquote(value.decode("latin-1")).strip()
     blocks = _PEM.findall(text) or [text]
     try:
         found = [base64.b64decode("".join(each.split()), validate=True) for each in blocks]
-        return [x509.load_der_x509_certificate(each) for each in found]
+        return [load(each) for each in found]
     except binascii.Error:
         raise ValueError("The certificate in the header of the proxy cannot be read") from None
     except Exception as error:  # of many classes: the encoding is not ours

@@ -158,13 +158,7 @@ class Handlers:
             Row("GET", TYPES, "service-types:list", self._list_types),
             Row("GET", TYPE, "service-types:show", self._show_type),
             Row("PUT", TYPE, "service-types:update", self._update_type, changes=True),
-            Row(
-                "DELETE",
-                TYPE,
-                "service-types:delete",
-                _deleting(self.service_types.delete, "service-type"),
-                changes=True,
-            ),
+            Row("DELETE", TYPE, "service-types:delete", self._delete_type, changes=True),
             Row("POST", TYPE + "/authm", "auth-methods:create", self._create_method, changes=True),
             Row("GET", HOST + "/authm", "auth-methods:show", self._show_method),
             Row("PUT", HOST + "/authm", "auth-methods:update", self._update_method, changes=True),
@@ -175,10 +169,10 @@ class Handlers:
             Row("GET", "/bindings", "bindings:list", self._list_bindings),
             Row("GET", binding, "bindings:show", self._show_binding),
             Row("PUT", binding, "bindings:update", self._update_binding, changes=True),
-            Row("DELETE", binding, "bindings:delete", _deleting(self.bindings.delete), changes=True),
+            Row("DELETE", binding, "bindings:delete", self._delete_binding, changes=True),
             Row("GET", "/keys", "keys:list", self._list_keys, of_keys=True),
             Row("POST", key, "keys:create", self._create_key, changes=True, of_keys=True),
-            Row("DELETE", key, "keys:delete", _deleting(self.keys.delete), changes=True, of_keys=True),
+            Row("DELETE", key, "keys:delete", self._delete_key, changes=True, of_keys=True),
             Row("GET", HOST + ":authx509", LOGIN, self._log_in, open=True),
             Row("GET", "/version", "version:show", self._show_version, open=True),
             Row("GET", "/health", "health:show", self._show_health, open=True),
@@ -212,6 +206,10 @@ class Handlers:
         changed = await self.service_types.update(found, await asked.read(ServiceTypeFields), asked.expected)
         return Made(200, _shown(wire.ServiceType, changed))
 
+    async def _delete_type(self, asked: Asked) -> Made:
+        await self.service_types.delete(await self._type(asked), asked.expected)
+        return Made(204)
+
     async def _create_method(self, asked: Asked) -> Made:
         service_type = await self._type(asked)
         require_kind(service_type)
@@ -231,7 +229,7 @@ class Handlers:
         return Made(200, _method(changed))
 
     async def _delete_method(self, asked: Asked) -> Made:
-        await self.auth_methods.delete(await self._stored_method(asked))
+        await self.auth_methods.delete(await self._stored_method(asked), asked.expected)
         return Made(204)
 
     async def _list_methods(self, asked: Asked) -> Made:
@@ -262,12 +260,20 @@ class Handlers:
         changed = await self.bindings.update(found, await asked.read(BindingFields), asked.expected)
         return Made(200, _shown(wire.Binding, changed))
 
+    async def _delete_binding(self, asked: Asked) -> Made:
+        await self.bindings.delete(await self.bindings.get(asked.names["name"]), asked.expected)
+        return Made(204)
+
     async def _list_keys(self, asked: Asked) -> Made:
         return Made(200, wire.Keys([_key(each) for each in await self.store.keys.all()]))
 
     async def _create_key(self, asked: Asked) -> Made:
         fields = await asked.read(KeyFields)
         return Made(201, _key(*await self.keys.create(asked.names["name"], fields.scope)))
+
+    async def _delete_key(self, asked: Asked) -> Made:
+        await self.keys.delete(asked.names["name"])
+        return Made(204)
 
     async def _log_in(self, asked: Asked) -> Made:
         token = await self.login.token(asked.names["service-type"], asked.names["host"], asked.peer)
@@ -296,15 +302,8 @@ class Handlers:
                     await self.store.check()
             except (RegistryUnavailable, TimeoutError):
                 wrong = "the database does not answer"
+        wrong = wrong or self.store.refusal
         return Made(200, {"status": "warning" if wrong else "ok", "database": wrong or "ok"})
-
-
-def _deleting(delete: Callable[[str], Awaitable[None]], variable: str = "name") -> Handler:
-    async def handler(asked: Asked) -> Made:
-        await delete(asked.names[variable])
-        return Made(204)
-
-    return handler
 
 
 def _shown(kind: type[Shown], value: object) -> Shown:

@@ -20,10 +20,9 @@ from typing import Any, cast
 
 import structlog
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding
 from OpenSSL import SSL, crypto
 
-from ams.authn.certificates.reading import issuer_of, subject_of
+from ams.authn.certificates.reading import issuer_of, load, subject_of
 from ams.authn.http.errors import refusal
 from ams.authn.http.proxies import Malformed, Preface
 from ams.authn.values import PEER, UNREADABLE, Peer, Presented
@@ -91,13 +90,15 @@ class _AskingConnection:
         shown = self._connection.get_peer_certificate()
         if shown is None:
             return None
-        leaf = _read(shown)
-        return Presented(leaf, tuple(each for each in self._readable_chain() if each != leaf))
+        leaf, signed = _read(shown)
+        return Presented(leaf, tuple(each for each in self._readable_chain() if each != leaf), signed)
 
     def _readable_chain(self) -> Iterator[x509.Certificate]:
         for each in self._connection.get_peer_cert_chain() or []:
             with contextlib.suppress(ValueError):
-                yield _read(each)
+                certificate, signed = _read(each)
+                if not signed:
+                    yield certificate
 
     def do_handshake(self) -> None:
         self._do(self._connection.do_handshake)
@@ -185,12 +186,12 @@ def _inner(chain: str, key: str) -> SSL.Context:
     return context
 
 
-def _read(shown: crypto.X509) -> x509.Certificate:
-    """Read the fields of a certificate that every check uses; raises `ValueError` for one that cannot be read."""
+def _read(shown: crypto.X509) -> tuple[x509.Certificate, bytes]:
+    """Read the fields of a certificate that every check uses, as `load`; raises `ValueError` if that cannot be."""
     try:
-        certificate = shown.to_cryptography()
-        is_small = len(certificate.public_bytes(Encoding.DER)) <= REMEMBERED_BYTES
-        return _known(certificate) if is_small else _whole(certificate)
+        der = crypto.dump_certificate(crypto.FILETYPE_ASN1, shown)
+        certificate, signed = load(der)
+        return _known(certificate) if len(der) <= REMEMBERED_BYTES else _whole(certificate), signed
     except Exception as error:  # of many classes: the encoding is the client's
         logger.debug("certificate.unreadable", reason=str(error))
         raise ValueError(UNREADABLE) from error

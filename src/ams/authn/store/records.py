@@ -19,6 +19,7 @@ from ams.authn import values
 from ams.authn.store.tables import auth_methods, bindings, hosts, service_types
 from ams.core.clock import Milliseconds
 from ams.core.errors import AlreadyExists, BadRequest, Conflict, NotFound
+from ams.core.versions import ANY_VERSION, Precondition
 from ams.storage.database.database import Database
 from ams.storage.database.invalidation import Cache, Invalidation
 from ams.storage.secrets import Secrets
@@ -147,10 +148,15 @@ class ServiceTypeRecords:
 
         return await self._database.write(work, FORGET_TYPES)
 
-    async def delete(self, uuid: values.ServiceTypeId) -> bool:
-        """Remove a service type with all its auth methods and bindings (15, A3); False when there is none."""
+    async def delete(self, uuid: values.ServiceTypeId, expected: Precondition = ANY_VERSION) -> bool:
+        """Remove a service type with all it has (15, A3); False when there is none. Raises `ChangedMeanwhile`."""
         gone = sa.delete(service_types).where(service_types.c.uuid == uuid)
-        return await self._database.write(_rows(gone), FORGET_TYPES, large=True) > 0
+
+        def work(connection: sa.Connection) -> bool:
+            expected.check(lambda: _type_by_uuid(connection, uuid))
+            return connection.execute(gone).rowcount > 0
+
+        return await self._database.write(work, FORGET_TYPES, large=True, grows=False)
 
 
 def _type_by_uuid(connection: sa.Connection, uuid: str) -> values.ServiceType | None:
@@ -266,10 +272,9 @@ class AuthMethodRecords:
         own = auth_methods.c.uuid == uuid
 
         def work(connection: sa.Connection) -> values.AuthMethod:
-            row = connection.execute(sa.select(auth_methods).where(own)).first()
-            if row is None:
+            present = self._by_uuid(connection, uuid)
+            if present is None:
                 raise NotFound(values.AUTH_METHOD_GONE)
-            present = self._auth_method(row)
             changed = replace(change(present, partial(_type_by_uuid, connection)), updated_on=now)
             _require_kind(connection, changed)
             if (changed.service_uuid, changed.host) != (present.service_uuid, present.host):
@@ -279,10 +284,19 @@ class AuthMethodRecords:
 
         return await self._database.write(work, FORGET_METHODS)
 
-    async def delete(self, uuid: str) -> bool:
-        """Remove an auth method; False when there is none."""
+    async def delete(self, uuid: str, expected: Precondition = ANY_VERSION) -> bool:
+        """Remove an auth method; False when there is none. Raises `ChangedMeanwhile`."""
         gone = sa.delete(auth_methods).where(auth_methods.c.uuid == uuid)
-        return await self._database.write(_rows(gone), FORGET_METHODS) > 0
+
+        def work(connection: sa.Connection) -> bool:
+            expected.check(lambda: self._by_uuid(connection, uuid))
+            return connection.execute(gone).rowcount > 0
+
+        return await self._database.write(work, FORGET_METHODS, grows=False)
+
+    def _by_uuid(self, connection: sa.Connection, uuid: str) -> values.AuthMethod | None:
+        row = connection.execute(sa.select(auth_methods).where(auth_methods.c.uuid == uuid)).first()
+        return self._auth_method(row) if row else None
 
     def _row(self, of: values.AuthMethod) -> dict[str, object]:
         kept = msgspec.json.encode(_Kept(of.access_key, dict(of.headers))).decode()
@@ -360,14 +374,20 @@ class BindingRecords:
             if changed is not None:
                 return changed
 
-    async def delete(self, name: str) -> bool:
-        """Remove a binding; False when there is none."""
+    async def delete(self, name: str, expected: Precondition = ANY_VERSION) -> bool:
+        """Remove a binding; False when there is none. Raises `ChangedMeanwhile`."""
+
+        def work(known: values.Binding, connection: sa.Connection) -> bool:
+            own = bindings.c.uuid == known.uuid
+            expected.check(lambda: _find_binding(connection, own))
+            gone = sa.delete(bindings).where(own, bindings.c.login == _login_of(known))
+            return connection.execute(gone).rowcount > 0
+
         while True:
             known = await self.find(name)
             if known is None:
                 return False
-            gone = sa.delete(bindings).where(bindings.c.uuid == known.uuid, bindings.c.login == _login_of(known))
-            if await self._database.write(_rows(gone), _forget(known)):
+            if await self._database.write(partial(work, known), _forget(known), grows=False):
                 return True
 
     async def note_login(self, binding: values.BindingId, at: Milliseconds, subject_sha256: str | None = None) -> bool:
@@ -380,7 +400,7 @@ class BindingRecords:
             return False
         noted = sa.update(bindings).where(own, bindings.c.subject_sha256.in_(("", subject_sha256)))
         noted = noted.values(last_auth=at, subject_sha256=subject_sha256)
-        return await self._database.write(_rows(noted), _forget(known)) > 0
+        return await self._database.write(_rows(noted), _forget(known), grows=False) > 0
 
 
 def _change_binding(

@@ -1,5 +1,6 @@
 """The store: one database, a part for each kind of record; and the keys of the management interface."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Self
 
@@ -9,8 +10,9 @@ from ams.authn.store.records import AuthMethodRecords, BindingRecords, ServiceTy
 from ams.authn.store.tables import AUTHN, keys, sealing
 from ams.authn.values import Key
 from ams.core.clock import Clock, SystemClock
-from ams.core.errors import AlreadyExists
+from ams.core.errors import AlreadyExists, RegistryUnavailable
 from ams.storage.database.database import Database, opened
+from ams.storage.free_space import UNLIMITED, FreeSpace
 from ams.storage.secrets import Secrets
 
 
@@ -49,7 +51,7 @@ class KeyRecords:
     async def delete(self, name: str) -> bool:
         """Remove a key; False when there is none."""
         gone = delete(keys).where(keys.c.name == name)
-        return await self._database.write(lambda connection: connection.execute(gone).rowcount) > 0
+        return await self._database.change(gone, grows=False) > 0
 
 
 CACHE_SIZE = 50_000  # entries of each kind kept in memory for logins
@@ -59,9 +61,13 @@ _OTHER_KEY = "the key of the secrets is not the one they were encrypted with; re
 class Store:
     """All records of the service. Its calls raise `RegistryUnavailable` when the database cannot answer."""
 
-    def __init__(self, database: Database, secrets: Secrets, clock: Clock, cache_size: int) -> None:
+    def __init__(
+        self, database: Database, secrets: Secrets, clock: Clock, cache_size: int, space: FreeSpace = UNLIMITED
+    ) -> None:
         self.database = database
         self.clock = clock
+        self.refusal: str | None = None  # why nothing is made or changed, as of the last look at the disk
+        self._space = space
         self.service_types = ServiceTypeRecords(database, cache_size)
         self.auth_methods = AuthMethodRecords(database, secrets, cache_size)
         self.bindings = BindingRecords(database, cache_size)
@@ -69,15 +75,19 @@ class Store:
 
     @classmethod
     async def open(
-        cls, url: str, key: bytes, *, password: str = "", clock: Clock | None = None, cache_size: int = CACHE_SIZE
-    ) -> Self:
+        cls, url: str, key: bytes, *, password: str = "", clock: Clock | None = None, cache_size: int = CACHE_SIZE,
+        space: FreeSpace = UNLIMITED,
+    ) -> Self:  # fmt: skip
         """Open the database at `url`, making or migrating its tables; `key` (32 bytes) encrypts secrets.
 
         Raises `Unusable` for a wrong database or key; `RegistryUnavailable` for a PostgreSQL that does not answer now.
         """
         secrets = Secrets(key)
-        database = await opened(url, AUTHN, sealing, secrets.fingerprint, other_key=_OTHER_KEY, password=password)
-        return cls(database, secrets, clock or SystemClock(), cache_size)
+        await asyncio.to_thread(space.keep_reserve)  # a start on a full disk has it for its own commits
+        database = await opened(
+            url, AUTHN, sealing, secrets.fingerprint, other_key=_OTHER_KEY, password=password, space=space
+        )
+        return cls(database, secrets, clock or SystemClock(), cache_size, space)
 
     @property
     def away(self) -> str | None:
@@ -87,6 +97,17 @@ class Store:
     async def check(self) -> None:
         """Raise `RegistryUnavailable` unless the database answers."""
         await self.database.read(lambda connection: connection.scalar(select(sealing.c.fingerprint)))
+
+    async def look_at_space(self) -> None:
+        """Keep the reserve, and note whether the disk has too little space left for anything new."""
+        await asyncio.to_thread(self._space.keep_reserve)
+        try:
+            await self.database.require_room()
+        except RegistryUnavailable as error:
+            reason = await asyncio.to_thread(self._space.growth_refusal)
+            self.refusal = f"changes are refused: {reason or error.message}"
+        else:
+            self.refusal = None
 
     async def close(self) -> None:
         """Finish what was accepted and let go of the database."""

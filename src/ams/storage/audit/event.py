@@ -33,7 +33,7 @@ class AuditEvent:
     result: str
     reason: str = ""  # the text of the error; when done, how the actor logged in if not with its own token
     request: str = ""
-    times: int = 1  # attempts: failed logins beyond the limit of an address are put together
+    times: int = 1  # requests: those beyond the first few refusals of a user or an address in a minute are put together
 
 
 FIELDS = tuple(each.name for each in fields(AuditEvent))

@@ -1,4 +1,4 @@
-"""The audit trail: where services record events, and failed logins.
+"""The audit trail: where services record events; and failed logins.
 
 An event is a line of the file `audit.jsonl` in the data folder before `record` returns. The file is only appended
 to, for the owner only. A line is written by one call and with its end, so that one which a crash or a full disk cut
@@ -7,8 +7,9 @@ a new one. The table gets it from there, in batches and in the order of the file
 what is in the table is always a beginning of the file. So a start finds what is missing by looking back from the end of
 the file for a line that the table has.
 
-Failed logins are counted, limited, and cannot fill the file: the first few of an address in a minute are an event each;
-the others of that minute are one event, which says how many they were, when the minute is over.
+What is refused or fails cannot fill the file, however often it is asked for: the first few requests of a user in a
+minute are an event each, and so are those of an address whose user is not known, such as failed logins. The others of
+that minute are one event, which says how many they were, when the minute is over.
 """
 
 import asyncio
@@ -27,15 +28,18 @@ from ams.core.clock import DAY, Clock, Milliseconds
 from ams.core.errors import AmsError
 from ams.core.names import new_uuid
 from ams.core.supervisor import Rounds, Supervisor
-from ams.storage.audit.event import LOGIN, AuditEvent, fitting, read, result_of, written
+from ams.storage.audit.event import DONE, LOGIN, AuditEvent, fitting, read, result_of, written
 from ams.storage.audit.records import AuditRecords
-from ams.storage.files import UNLIMITED, FreeSpace
+from ams.storage.free_space import UNLIMITED, FreeSpace
 
 BATCH_SECONDS = 1.0  # how often the table is written to, at most, while there is something new
 PRUNE_SECONDS = 3600.0
 AT_THE_END_SECONDS = 2.0  # how long a stop waits for the database; the next start brings in what is left
-TABLE, PRUNING = "audit table", "pruning of the audit table"
+TABLE, PRUNING, REPEATS = "audit table", "pruning of the audit table", "repeated refusals"
 UNWRITTEN = 1000  # most events kept for the table alone while the file cannot be written
+MINUTE = 60_000  # milliseconds
+EACH, EACH_OF_USER = 10, 30  # refusals of an address, or of a user, in a minute that are events of their own
+SOURCES = 1000  # addresses, or users, with such events in a minute; refusals of all others are one event without a name
 
 logger = structlog.get_logger("ams.audit")
 
@@ -59,6 +63,9 @@ class Trail:
         self._unwritten: deque[AuditEvent] = deque(maxlen=UNWRITTEN)
         self._following: asyncio.Task[None] | None = None
         self._pruning = Rounds(PRUNING, PRUNE_SECONDS, self._prune, partial(logger.warning, "audit.not_pruned"))
+        self._by_address, self._by_user = _Repeats("address", EACH), _Repeats("actor", EACH_OF_USER)
+        self._minute_began = clock.monotonic()
+        self._minutes = Rounds(REPEATS, MINUTE / 1000, self._flush_if_over)
         self.failures = 0  # events whose line could not be written
 
     async def start(self, supervisor: Supervisor) -> None:
@@ -72,13 +79,35 @@ class Trail:
             await logger.aerror("audit.file_failed", path=self._path, reason=error.strerror)
         self._news.set()
         self._following = supervisor.task(TABLE, self._follow(supervisor))
+        await self._minutes.start(supervisor)
         if self._days:
             self._pruning.soon()
             await self._pruning.start(supervisor)
 
     async def record(self, event: AuditEvent) -> None:
-        """Record an event: when this returns, its line is in the file. Never raises; failures are logged."""
+        """Record an event: when this returns, its line is in the file. Never raises; failures are logged.
+
+        One that is not done may be counted instead, if its user or address has had many in this minute.
+        """
         event = fitting(event)
+        if event.result != DONE:
+            await self._flush_if_over()
+            repeats = self._by_user if event.actor and event.action != LOGIN else self._by_address
+            if not repeats.is_first(event):
+                return
+        await self._write(event)
+
+    async def flush(self) -> None:
+        """Record what was counted in this minute, and begin a new one."""
+        self._minute_began = self._clock.monotonic()
+        for event in (*self._by_address.end(), *self._by_user.end()):
+            await self._write(event)
+
+    async def _flush_if_over(self) -> None:
+        if self._clock.monotonic() - self._minute_began >= MINUTE:
+            await self.flush()
+
+    async def _write(self, event: AuditEvent) -> None:
         try:
             try:
                 self._lines.append(event)
@@ -98,6 +127,8 @@ class Trail:
             self._following.cancel()
             await asyncio.wait((self._following,))
         await self._pruning.close()
+        await self._minutes.close()
+        await self.flush()
         with contextlib.suppress(TimeoutError, AmsError, OSError):
             async with asyncio.timeout(AT_THE_END_SECONDS):
                 await self.bring_in()
@@ -337,18 +368,49 @@ def rotated(path: str) -> str | None:
     return before if os.path.isfile(before) else None
 
 
-EACH = 10  # failed logins of an address in a minute that are events of their own
-MINUTE = 60_000  # milliseconds
-ADDRESSES = 1000  # of a minute, with events of their own; failures of all others are one event without an address
 OTHERS = ""
 
 
 @dataclass(slots=True)
 class _Minute:
-    """Failed logins of an address within a minute."""
+    """What a source was refused within a minute."""
 
-    failures: int = 0
+    times: int = 0
     more: AuditEvent | None = None  # stands for those beyond the first few
+
+
+class _Repeats:
+    """Refusals of a minute by their source, which a field of the event names, and by whether they were failures."""
+
+    def __init__(self, field: str, each: int) -> None:
+        self._field = field
+        self._each = each
+        self._minutes: dict[tuple[str, str], _Minute] = {}
+
+    def is_first(self, event: AuditEvent) -> bool:
+        """Return whether an event is one of the first few of its source; else it is counted."""
+        source = getattr(event, self._field), event.result
+        is_known = source in self._minutes or len(self._minutes) < SOURCES
+        if not is_known:
+            source = OTHERS, event.result
+            event = replace(event, actor=OTHERS) if self._field == "actor" else replace(event, address=OTHERS)
+        minute = self._minutes.setdefault(source, _Minute())
+        minute.times += 1
+        if minute.times <= self._each and is_known:
+            return True
+        more = minute.more or event
+        minute.more = replace(  # who and where stay only while all say the same; the rest is that of the last
+            event,
+            actor=event.actor if event.actor == more.actor else "",
+            address=event.address if event.address == more.address else "",
+            times=1 if minute.more is None else more.times + 1,
+        )
+        return False
+
+    def end(self) -> list[AuditEvent]:
+        """Return the events that stand for all that was counted, and begin anew."""
+        minutes, self._minutes = self._minutes, {}
+        return [minute.more for minute in minutes.values() if minute.more is not None]
 
 
 class FailedLogins:
@@ -358,9 +420,6 @@ class FailedLogins:
         self._service = service
         self._trail = trail
         self._clock = clock
-        self._began = clock.monotonic()
-        self._addresses: dict[str, _Minute] = {}
-        self._rounds = Rounds("failed logins", MINUTE / 1000, self._flush_if_over)
         self.attempts = attempts
 
     @property
@@ -368,19 +427,10 @@ class FailedLogins:
         """Since the start."""
         return self.attempts.failures
 
-    async def start(self, supervisor: Supervisor) -> None:
-        """Begin to record at the end of each minute, also without another failed login."""
-        await self._rounds.start(supervisor)
-
-    async def close(self) -> None:
-        """Record the rest."""
-        await self._rounds.close()
-        await self.flush()
-
     async def failed(
         self, address: str, *, code: int, reason: str, resource: str, actor: str = "", request: str = ""
     ) -> None:
-        """Count a login that failed and record it, now or with others. `actor` is who it claimed to be, if it did."""
+        """Count a login that failed and record it. `actor` is who it claimed to be, if it did."""
         self.attempts.failed(address)
         await self.refused(address, code=code, reason=reason, resource=resource, actor=actor, request=request)
 
@@ -388,32 +438,8 @@ class FailedLogins:
         self, address: str, *, code: int, reason: str, resource: str, actor: str = "", request: str = ""
     ) -> None:
         """Record one that was refused for the limit, which does not count against the address again."""
-        await self._flush_if_over()
-        known = address in self._addresses or len(self._addresses) < ADDRESSES
-        where = address if known else OTHERS
-        minute = self._addresses.setdefault(where, _Minute())
-        minute.failures += 1
         event = AuditEvent(
             id=new_uuid(), at=self._clock.wall(), service=self._service, action=LOGIN, resource=resource,
-            actor=actor, address=where, code=code, result=result_of(code), reason=reason, request=request,
+            actor=actor, address=address, code=code, result=result_of(code), reason=reason, request=request,
         )  # fmt: skip
-        if minute.failures <= EACH and known:
-            await self._trail.record(event)
-        elif minute.more is None:
-            minute.more = event
-        else:  # the claimed actor stays only while all claimed the same; the rest is that of the last
-            more = minute.more
-            actor = event.actor if event.actor == more.actor else ""
-            minute.more = replace(event, times=more.times + 1, actor=actor)
-
-    async def flush(self) -> None:
-        """Record the rest of the minute, and begin a new one."""
-        self._began = self._clock.monotonic()
-        minutes, self._addresses = self._addresses, {}
-        for minute in minutes.values():
-            if minute.more is not None:
-                await self._trail.record(minute.more)
-
-    async def _flush_if_over(self) -> None:
-        if self._clock.monotonic() - self._began >= MINUTE:
-            await self.flush()
+        await self._trail.record(event)

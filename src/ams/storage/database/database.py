@@ -15,7 +15,7 @@ from ams.core.errors import RegistryUnavailable, Unusable
 from ams.storage.database.invalidation import Invalidation, Invalidations
 from ams.storage.database.schema import Schema, Work, prepare, reason
 from ams.storage.database.sqlite import SqliteStore
-from ams.storage.files import UNLIMITED, FreeSpace
+from ams.storage.free_space import UNLIMITED, FreeSpace
 
 if TYPE_CHECKING:
     from ams.storage.database.postgresql import PostgresStore

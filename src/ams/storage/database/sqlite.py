@@ -22,7 +22,8 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from ams.core.errors import OUTCOME_UNKNOWN, RegistryUnavailable, Unusable
 from ams.storage.database.invalidation import Invalidation
 from ams.storage.database.schema import Schema, Work, broken_rule, driver_error, in_thread, unavailable
-from ams.storage.files import Disk, FreeSpace, make_private
+from ams.storage.files import Disk, make_private
+from ams.storage.free_space import FreeSpace
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from ams.storage.audit.records import AuditRecords
 from ams.storage.database.database import Database, opened
 from ams.storage.database.invalidation import Invalidations
 from ams.storage.export_format import Line
-from ams.storage.files import UNLIMITED, FreeSpace
+from ams.storage.free_space import UNLIMITED, FreeSpace
 from ams.storage.registry.counts import FigureRecords, TallyRecords
 from ams.storage.registry.export import Contents, CursorPosition, Loaded, Name, RegistryImport, empty
 from ams.storage.registry.history import SharedHistory

@@ -13,7 +13,6 @@ import contextlib
 import errno
 import os
 import queue
-import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -24,7 +23,8 @@ import structlog
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import LogUnavailable
 from ams.core.names import Offset, TopicId
-from ams.storage.files import Disk, FreeSpace, opened
+from ams.storage.files import Disk
+from ams.storage.free_space import ReservedSpace
 from ams.storage.log.embedded.catalog import TopicState
 from ams.storage.log.embedded.group_commit import (
     Append,
@@ -51,24 +51,15 @@ _TRUST_MS = 50  # how long a measured amount of free space is used, less what we
 _EMPTY = 1024 * 1024  # less than this, or than half of `min_free_bytes`, is a full disk: SQLite needs it to commit
 
 
-class Space(FreeSpace):
-    """The free space, with the reserve and the spares, which are given up for it."""
+class Space(ReservedSpace):
+    """The free space of the log's disk, with the spares, which are given up for it before the reserve is."""
 
     def __init__(self, files: Disk, folder: str, clock: Clock, options: LogOptions, spares: Spares) -> None:
-        super().__init__(files, folder, options.min_free_bytes)
+        super().__init__(files, os.path.join(folder, "reserve"), options.reserve_bytes, options.min_free_bytes)
         self._spares, self._clock = spares, clock
-        self._reserve_bytes = options.reserve_bytes
-        self._reserve = os.path.join(folder, "reserve")
         self._empty = min(_EMPTY, options.min_free_bytes // 2)
-        self._held = False
-        self._lock = threading.Lock()
         self._believed = 0
         self._measured = -_TRUST_MS
-
-    @property
-    def reserved(self) -> int:
-        """Bytes held in reserve now."""
-        return self._reserve_bytes if self._held else 0
 
     def refusal(self, size: int) -> str | None:
         """Return why `size` more bytes are refused now; None when there is enough space. For the committer thread."""
@@ -80,35 +71,10 @@ class Space(FreeSpace):
             return None
         return self._too_little()
 
-    def keep_reserve(self) -> None:
-        """Make the reserve, or make it again, when the disk has space for it and for `min_free_bytes` beside it."""
-        with self._lock:
-            if self._held or not self._reserve_bytes:
-                return
-            try:
-                if self._files.exists(self._reserve):  # an earlier run left it
-                    with opened(self._files, self._reserve) as handle:
-                        is_whole = self._files.size(handle) == self._reserve_bytes
-                    self._held = is_whole
-                if not self._held and self._files.free_bytes(self._folder) >= self._min_free + self._reserve_bytes:
-                    self._files.unlink(self._reserve)
-                    with opened(self._files, self._reserve, create=True) as handle:
-                        self._files.allocate(handle, self._reserve_bytes)
-                    self._held = True
-            except OSError as error:
-                logger.warning("log.no_reserve", reason=error.strerror)
-                self._discard()
-
     def release_reserve(self) -> bool:
         """Give reserve and spares back to the file system; return whether there were any. From every thread."""
         had_spares = self._spares.give_up()
-        with self._lock:
-            if not self._held:
-                return had_spares
-            self._held = False
-            self._discard()
-        logger.warning("log.reserve_released", bytes=self._reserve_bytes)
-        return True
+        return super().release_reserve() or had_spares
 
     def _free_for_growth(self) -> int:
         free = super()._free_for_growth()
@@ -121,12 +87,6 @@ class Space(FreeSpace):
         if free <= self._empty and self.release_reserve():
             free = self._files.free_bytes(self._folder)
         return free
-
-    def _discard(self) -> None:
-        try:
-            self._files.unlink(self._reserve)
-        except OSError as error:
-            logger.warning("log.reserve_stuck", reason=error.strerror)
 
 
 class Committer:

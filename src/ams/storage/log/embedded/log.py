@@ -12,7 +12,8 @@ from ams.core.errors import LogUnavailable, TooLarge, TopicGone
 from ams.core.messages import Message, Stored, batch_of
 from ams.core.names import Offset, TopicId, topic_id_text
 from ams.core.supervisor import Supervisor
-from ams.storage.files import Disk, FreeSpace
+from ams.storage.files import Disk
+from ams.storage.free_space import FreeSpace
 from ams.storage.log.base import NEVER, NEW, Appended, Bounds, Origin, Totals, check_key
 from ams.storage.log.embedded.ahead import Ahead
 from ams.storage.log.embedded.catalog import SegmentCatalog, TopicState

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ams.access import permissions
-from ams.http.fast import OPERATIONS
-from tests.support.description import TABLE as ROUTES
+from ams.wire import actions
 
 DOCS = Path(__file__).parents[2] / "docs"
 SHORT = {
@@ -72,11 +71,11 @@ def roles_of(method: str, path: str) -> set[str]:
     return {permissions.SELF if role == SELF else SHORT.get(role, role) for role in OVERVIEW_ROWS[method, path]}
 
 
-ACTIONS = {each.action: each for each in (*OPERATIONS, *ROUTES) if each.action}
+ACTIONS = {name: each for name, each in actions.ACTIONS.items() if not each.is_open}
 OWN = sorted(ACTIONS.keys() - {line.action for line in LINES})
 OWN_LINES = [
     _line(
-        str(number), each.action, OVERVIEW_ROWS[each.method, documented(each.path)], in_project="{project}" in each.path
+        str(number), each.name, OVERVIEW_ROWS[each.method, documented(each.path)], in_project="{project}" in each.path
     )
     for number, each in enumerate(map(ACTIONS.__getitem__, OWN), 65)
 ]

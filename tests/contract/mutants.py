@@ -92,13 +92,8 @@ def _spoilt(node: ast.AST, texts: set[str], file: Path) -> Iterator[tuple[ast.ex
     elif isinstance(node, ast.FunctionDef) and node.name == "__init__" and file.name == "errors.py":
         for default in node.args.defaults:
             yield from _other_text(default)
-    elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == "PERMISSIONS":
-        assert isinstance(node.value, ast.Dict)
-        for key, value in list(zip(node.value.keys, node.value.values, strict=True))[:64]:
-            if isinstance(key, ast.Constant) and not (isinstance(value, ast.Name) and value.id == "OPEN"):
-                yield value, "frozenset({ADMIN_VIEWER})"
-    elif isinstance(node, ast.Call) and _called(node) == "Row" and "routes" in file.parts:
-        yield from _other_path(node)
+    elif isinstance(node, ast.Call) and _called(node) == "Action":
+        yield from _other_action(node)
 
 
 def _called(node: ast.Call) -> str:
@@ -118,11 +113,13 @@ def _other_status(code: ast.expr, word: ast.expr) -> Iterator[tuple[ast.expr, st
         yield word, repr(f"{word.value}_INDEED")
 
 
-def _other_path(row: ast.Call) -> Iterator[tuple[ast.expr, str]]:
-    """Let a route answer to another method."""
-    method = row.args[0]
+def _other_action(row: ast.Call) -> Iterator[tuple[ast.expr, str]]:
+    """Let an action have another method, or be for others."""
+    _, method, _, roles, *_ = row.args
     if isinstance(method, ast.Constant):
         yield method, repr({"GET": "PUT", "POST": "PUT", "PUT": "POST", "DELETE": "PUT"}[str(method.value)])
+    if isinstance(roles, ast.Constant) and roles.value != "open":
+        yield roles, repr("AV")
 
 
 def tests_of(file: Path) -> Path:

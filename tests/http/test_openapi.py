@@ -15,7 +15,7 @@ from tests.support.served import Served
 
 API = json.loads(description())
 OPERATIONS = [operation for path in API["paths"].values() for operation in path.values()]
-OPEN_OPERATIONS = {f"{row.method} {row.path}" for row in TABLE if row.action is None}
+OPEN_OPERATIONS = {f"{row.method} {row.path}" for row in TABLE if row.is_open}
 
 
 def test_the_description_in_the_docs_is_that_of_the_code() -> None:
@@ -45,12 +45,10 @@ def test_every_body_has_a_name_of_its_own_a_meaning_and_a_valid_schema() -> None
 # Routes
 
 
-def test_every_row_has_an_action_of_the_table_of_permissions_or_is_open() -> None:
-    assert {row.action for row in TABLE} - set(PERMISSIONS) == {None}
-    assert {row.path for row in TABLE if row.action is None} == {
+def test_the_open_actions_are_those_of_the_contract_and_where_receivers_look_for_keys() -> None:
+    assert {row.path for row in TABLE if row.is_open} == {
         *(path for _, path in OPEN_PATHS.values()), "/.well-known/openid-configuration", "/.well-known/jwks.json"
     }  # fmt: skip
-    assert [row.action for row in TABLE if PERMISSIONS.get(row.action or "") == OPEN] == []
 
 
 def written(path: str, names: dict[str, str]) -> str:
@@ -80,7 +78,7 @@ UNVERSIONED = {
 
 def test_every_change_of_what_is_read_and_written_whole_may_be_meant_for_a_version() -> None:
     """Each kind that can be changed has a GET with an ETag; a new change is versioned, or named with its reason."""
-    changes = {row.action: row for row in TABLE if row.method != "GET"}
+    changes = {row.name: row for row in TABLE if row.method != "GET"}
     read = {row.path for row in TABLE if row.method == "GET" and row.versioned}
 
     assert {action for action, row in changes.items() if not row.versioned} == UNVERSIONED
@@ -103,5 +101,5 @@ def test_every_route_has_its_row_in_the_reference() -> None:
         "issuers/x": "issuers/I",
     }  # fmt: skip
 
-    routes = [*PATHS.values(), *((row.method, row.path) for row in TABLE if row.action is None)]
+    routes = [*PATHS.values(), *((row.method, row.path) for row in TABLE if row.is_open)]
     assert [each for each in routes if f"| {each[0]} | `{written(each[1], shown)}` |" not in reference] == []

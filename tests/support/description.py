@@ -1,22 +1,17 @@
-"""The route table and its description without a service; run as a program, it writes the description into the docs."""
+"""The description of the API without a service; run as a program, it writes the description into the docs."""
 
-import inspect
 from pathlib import Path
-from unittest.mock import MagicMock
 
-from ams.app.wiring.assembly import routes
-from ams.core.settings import Settings
-from ams.http.fast import OPERATIONS
 from ams.http.openapi import encoded
+from ams.wire.actions import ACTIONS, HOT
 
 FILE = Path(__file__).parents[2] / "docs" / "reference" / "openapi.json"
 
-TABLE = routes(Settings(), **{name: MagicMock() for name in list(inspect.signature(routes).parameters)[1:]})
-"""The use cases behind it stand on no engines: it is looked at, and nothing is called."""
+TABLE = [each for name, each in ACTIONS.items() if name not in HOT]
 
 
 def description() -> bytes:
-    return encoded([*OPERATIONS, *TABLE])
+    return encoded()
 
 
 if __name__ == "__main__":

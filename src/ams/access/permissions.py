@@ -1,7 +1,6 @@
-"""Roles, and who may do what: role names, the table of permissions, and that table as a deployment has it.
+"""Roles, and who may do what: role names, the permissions of the table of actions, and those that a deployment has.
 
-The table has one line an action, in the order of contract 3.4, then our own. `OPEN` actions are not admitted by role:
-their routes look at the token themselves.
+`OPEN` actions are not admitted by role: their routes look at the token themselves.
 
 A role file is JSON in the form of the reference's collection, `[{"resource": "topics:publish", "roles": [...]}]`, or
 a map from actions to lists of roles, in JSON or (named `*.toml`) in TOML (HTTP contract 3.3 and 3.4). Its rows take
@@ -16,6 +15,7 @@ from typing import Any
 
 from ams.core.errors import BadSettings, InvalidInput
 from ams.core.names import is_name
+from ams.wire.actions import ACTIONS
 
 SERVICE_ADMIN = "service_admin"
 ADMIN_VIEWER = "admin_viewer"
@@ -51,123 +51,16 @@ def check_service_roles(roles: Iterable[str], valid: frozenset[str] = ROLES) -> 
 OPEN: frozenset[str] = frozenset()
 """No role opens these through admission (contract 1.5, open routes)."""
 
-_SERVICE = frozenset({SERVICE_ADMIN})
-_PROJECT = _SERVICE | {PROJECT_ADMIN}
-_PUBLISH = _PROJECT | {PUBLISHER}
-_CONSUME = _PROJECT | {CONSUMER}
-_DELIVER = _CONSUME | {PUSH_WORKER}
-_WATCH = _SERVICE | {METRICS_VIEWER, ADMIN_VIEWER}
-_VIEW = _SERVICE | {ADMIN_VIEWER}
-_OWNER = _SERVICE | {SELF}
+_ROLES = {
+    "SA": SERVICE_ADMIN, "PA": PROJECT_ADMIN, "PU": PUBLISHER, "CO": CONSUMER, "PW": PUSH_WORKER, "MV": METRICS_VIEWER,
+    "AV": ADMIN_VIEWER, "AA": ARGO_API_AUTHN, "RA": REGISTER_ADMIN, "itself": SELF,
+}  # fmt: skip
+"""Roles as the table of actions writes them."""
 
 PERMISSIONS: Mapping[str, frozenset[str]] = {
-    "ams:metrics": _WATCH,
-    "ams:healthStatus": OPEN,
-    "ams:vaMetrics": _WATCH,
-    "users:byToken": _SERVICE | {PUSH_WORKER},
-    "users:byUUID": _SERVICE | {ARGO_API_AUTHN},
-    "users:list": _SERVICE,
-    "users:profile": OPEN,
-    "users:usageReport": OPEN,
-    "users:show": _SERVICE,
-    "users:refreshToken": _SERVICE,
-    "users:create": _SERVICE,
-    "users:update": _SERVICE,
-    "users:delete": _SERVICE,
-    "registrations:newUser": _SERVICE | {REGISTER_ADMIN},
-    "registrations:acceptNewUser": _SERVICE,
-    "registrations:declineNewUser": _SERVICE,
-    "registrations:delete": _SERVICE,
-    "registrations:show": _SERVICE,
-    "registrations:list": _SERVICE,
-    "projects:list": _SERVICE,
-    "projects:metrics": _PROJECT,
-    "projects:addUser": _PROJECT,
-    "projects:removeUser": _PROJECT,
-    "projects:showUser": _PROJECT,
-    "projects:createUser": _PROJECT,
-    "projects:updateUser": _PROJECT,
-    "projects:listUsers": _PROJECT,
-    "projects:show": _PROJECT,
-    "projects:create": _SERVICE,
-    "projects:update": _PROJECT,
-    "projects:delete": _PROJECT,
-    "subscriptions:list": _CONSUME,
-    "subscriptions:listByTopic": _PROJECT,
-    "subscriptions:offsets": _CONSUME,
-    "subscriptions:timeToOffset": _CONSUME,
-    "subscriptions:acl": _PROJECT,
-    "subscriptions:metrics": _CONSUME,
-    "subscriptions:show": _DELIVER,
-    "subscriptions:create": _PROJECT,
-    "subscriptions:delete": _PROJECT,
-    "subscriptions:pull": _DELIVER,
-    "subscriptions:acknowledge": _DELIVER,
-    "subscriptions:verifyPushEndpoint": _PROJECT,
-    "subscriptions:modifyAckDeadline": _CONSUME,
-    "subscriptions:modifyPushConfig": _PROJECT,
-    "subscriptions:modifyOffset": _CONSUME,
-    "subscriptions:modifyAcl": _PROJECT,
-    "topics:list": _PUBLISH,
-    "topics:acl": _PROJECT,
-    "topics:metrics": _PUBLISH,
-    "topics:show": _PUBLISH,
-    "topics:create": _PROJECT,
-    "topics:delete": _PROJECT,
-    "topics:publish": _PUBLISH,
-    "topics:modifyAcl": _PROJECT,
-    "topics:attachSchema": _PROJECT,
-    "topics:detachSchema": _PROJECT,
-    "schemas:validateMessage": _PROJECT,
-    "schemas:create": _PROJECT,
-    "schemas:show": _PROJECT,
-    "schemas:list": _PROJECT,
-    "schemas:update": _PROJECT,
-    "schemas:delete": _PROJECT,
-    "version:list": OPEN,
-    "topics:read": _CONSUME,
-    "topics:offsets": _CONSUME,
-    "topics:modifyRetention": _PROJECT,
-    "projects:modifyRetention": _PROJECT,
-    "projects:quotas": _PROJECT,
-    "projects:modifyQuotas": _SERVICE,
-    "schemas:dryRun": _PROJECT,
-    "subscriptions:seek": _CONSUME,
-    "subscriptions:doctor": _CONSUME,
-    "service:doctor": _VIEW,
-    "subscriptions:rotatePushSecret": _PROJECT,
-    "push:lease": frozenset({PUSH_WORKER}),
-    "push:wait": frozenset({PUSH_WORKER}),
-    "subscriptions:pushStatus": _DELIVER,
-    "subscriptions:deadLetter": frozenset({PUSH_WORKER}),
-    "audit:list": _SERVICE,
-    "subscriptions:update": _PROJECT,
-    "snapshots:list": _CONSUME,
-    "snapshots:show": _CONSUME,
-    "snapshots:create": _PROJECT,
-    "snapshots:delete": _PROJECT,
-    "projects:history": _CONSUME | {PUBLISHER},
-    "projects:watch": _CONSUME | {PUBLISHER},
-    "topics:timeToOffset": _CONSUME,
-    "schemas:revisions": _PROJECT,
-    "subscriptions:nack": _DELIVER,
-    "subscriptions:detach": _PROJECT,
-    "projects:refreshUserToken": _PROJECT,
-    "topics:changeAcl": _PROJECT,
-    "subscriptions:changeAcl": _PROJECT,
-    "subscriptions:extendLeases": frozenset({PUSH_WORKER}),
-    "tokens:list": _OWNER,
-    "tokens:show": _OWNER,
-    "tokens:create": _OWNER,
-    "tokens:revoke": _OWNER,
-    "bindings:list": _OWNER,
-    "bindings:create": _SERVICE,
-    "bindings:delete": _SERVICE,
-    "issuers:list": _SERVICE,
-    "issuers:show": _SERVICE,
-    "issuers:create": _SERVICE,
-    "issuers:update": _SERVICE,
-    "issuers:delete": _SERVICE,
+    name: OPEN if action.is_open else frozenset(_ROLES[each] for each in action.roles.split())
+    for name, action in ACTIONS.items()
+    if not action.at_root
 }
 
 

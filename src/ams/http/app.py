@@ -11,7 +11,7 @@ import posixpath
 import re
 import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
@@ -30,12 +30,13 @@ from ams.core.versions import read_if_match, version_of, written
 from ams.http.asgi import JSON, JSON_TYPE, Event, Header, Receive, Send, answer, project_of
 from ams.http.auditing import AuditedRequest, Auditor, shown_path
 from ams.http.errors import refusal
-from ams.http.fast import OPERATIONS, FastRoutes, Gate
+from ams.http.fast import FastRoutes, Gate
 from ams.http.forwarding import Answer, Forwarder, Relayed
 from ams.http.limits import LATE_SECONDS, Bodies, ClientLeft
 from ams.http.openapi import encoded
-from ams.http.routing import Call, Row, Streamed, StreamedResponse, Versioned
+from ams.http.routing import Call, Handler, Streamed, StreamedResponse, Versioned
 from ams.service.delivering import UnreadAnswers
+from ams.wire.actions import ACTIONS, Action
 
 ANY_ORIGIN = (b"access-control-allow-origin", b"*")
 CHALLENGE = b"www-authenticate"  # says why a token was refused; shown to pages of other origins where it is there
@@ -72,7 +73,7 @@ class App:
         bodies: Bodies,
         unread: UnreadAnswers,
         fast: FastRoutes,
-        rows: Iterable[Row],
+        handlers: Mapping[str, Handler],
         auditor: Auditor,
         forwarder: Forwarder | None = None,
         pages: Iterable[Route] = (),
@@ -83,9 +84,8 @@ class App:
         self._unread = unread
         self._fast = fast
         self._forwarder = forwarder
-        rows = list(rows)
-        self._description = functools.cache(lambda: encoded([*OPERATIONS, *rows]))
-        routes = [self._route(row) for row in rows]
+        self._description = functools.cache(encoded)
+        routes = [self._route(each, handlers[name]) for name, each in ACTIONS.items() if name in handlers]
         self._router = Router([*routes, Route("/openapi.json", self._describe), *pages], redirect_slashes=False)
         self.answered = [0] * 6  # requests by the first digit of their answers' status
         self._prefix = secrets.token_hex(4)
@@ -196,13 +196,13 @@ class App:
     async def _describe(self, request: Request) -> Response:
         return Response(self._description(), media_type=JSON_TYPE)
 
-    def _route(self, row: Row) -> Route:
+    def _route(self, action: Action, handler: Handler) -> Route:
         async def endpoint(request: Request) -> Response:
-            audited = AuditedRequest(row.method, row.action, request.scope)
+            audited = AuditedRequest(action.method, None if action.is_open else action.name, request.scope)
             async with self._auditor.recording(audited):
-                if row.action:
-                    audited.caller = await self._gate.admit_from(request.scope, row.action, request.path_params)
-                made = await self._handle(row, request, audited)
+                if audited.action:
+                    audited.caller = await self._gate.admit_from(request.scope, action.name, request.path_params)
+                made = await self._handle(action, handler, request, audited)
                 if isinstance(made, Answer):
                     audited.action = None  # its owner has recorded it
             if isinstance(made, Answer):
@@ -211,22 +211,22 @@ class App:
             if isinstance(made, Streamed):
                 return StreamedResponse(made, self._unread, project)
             body, headers = made
-            if row.method == "GET":  # what was changed is answered in any case
+            if action.method == "GET":  # what was changed is answered in any case
                 self._unread.check(project, len(body))
             return Response(body, media_type=JSON_TYPE, headers=headers)
 
-        route = Route(row.whole_path, endpoint, methods=[row.method])
+        route = Route(action.whole_path, endpoint, methods=[action.method])
         assert route.methods is not None
         route.methods.discard("HEAD")  # not served (contract 1.3)
         return route
 
     async def _handle(
-        self, row: Row, request: Request, audited: AuditedRequest
+        self, action: Action, handler: Handler, request: Request, audited: AuditedRequest
     ) -> tuple[bytes, dict[str, str]] | Streamed | Answer:
         headers, query = request.scope["headers"], request.scope["query_string"]
         names, caller = request.path_params, audited.caller
         token = self._gate.token(headers, query)
-        if row.counted:
+        if action.counted:
             await self._gate.count(token)
         read = b""
         holding = contextlib.ExitStack()
@@ -237,9 +237,9 @@ class App:
                 return read
             holders = (project_of(request.scope), caller.user if caller is not None else request.client)
             began = time.monotonic()
-            read = await self._bodies.read(headers, request.receive, row.most, holders)
-            if row.action and time.monotonic() - began > LATE_SECONDS:
-                await self._gate.admit_again(row.action, names, headers, query)
+            read = await self._bodies.read(headers, request.receive, action.most, holders)
+            if not action.is_open and time.monotonic() - began > LATE_SECONDS:
+                await self._gate.admit_again(action.name, names, headers, query)
             holding.enter_context(self._bodies.held(read, holders))
             return read
 
@@ -247,12 +247,12 @@ class App:
             audited.action = None
 
         call = Call(names, query, caller, token, body, headers, request.receive, leave_unrecorded)
-        if caller is not None and row.versioned:
+        if caller is not None and action.versioned:
             call = call._replace(admitted=replace(caller, expected=read_if_match(call.header(b"if-match"))))
         with holding:
             if self._forwarder is None:
-                return _body_of(await row.handler(call))
-            made = await self._forwarder.run(lambda: row.handler(call), request.scope, lambda: read)
+                return _body_of(await handler(call))
+            made = await self._forwarder.run(lambda: handler(call), request.scope, lambda: read)
             if not isinstance(made, Answer):
                 return _body_of(made)
         if made.status != 200:

@@ -28,6 +28,7 @@ from ams.http.limits import ClientLeft
 from ams.outgoing.guard import Network
 from ams.storage.audit.event import AuditEvent, result_of
 from ams.storage.audit.trail import FailedLogins, Trail
+from ams.wire.actions import ACTIONS, HOT
 
 SERVICE_TOKEN = "(service token)"  # noqa: S105 - what stands for it in the log
 _SECRET = re.compile(
@@ -40,6 +41,8 @@ _UNCHANGING = frozenset({"schemas:validateMessage", "schemas:dryRun", "push:leas
 
 `Call.leave_unrecorded` says so of single requests.
 """
+CHANGES = {name for name, each in ACTIONS.items() if each.method != "GET"} - _UNCHANGING.union(HOT)
+"""Actions of which there may be events."""
 _NOT_RECORDED = (Overloaded, QuotaExceeded, UnknownToken, ClientLeft, Relayed)
 
 logger = structlog.get_logger("ams.http")
@@ -48,11 +51,6 @@ logger = structlog.get_logger("ams.http")
 def shown_path(path: str) -> str:
     """Return a path as it may be logged."""
     return path if _BY_UUID.fullmatch(path) else _SECRET.sub(r"\1***", path)
-
-
-def is_change(method: str, action: str) -> bool:
-    """Return whether an action changes something, and is not only a way to read."""
-    return method != "GET" and action not in _UNCHANGING
 
 
 class Traced:
@@ -98,7 +96,7 @@ class AuditedRequest:
     @property
     def is_change(self) -> bool:
         """True: it is for the audit log."""
-        return self.action is not None and is_change(self.method, self.action)
+        return self.action is not None and self.method != "GET" and self.action not in _UNCHANGING
 
     @property
     def actor(self) -> str:

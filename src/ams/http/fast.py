@@ -27,7 +27,6 @@ from ams.http.asgi import Receive, query_value
 from ams.http.bodies import BIG_BODY
 from ams.http.forwarding import Answer, Forwarder, Relayed
 from ams.http.limits import LATE_SECONDS, SMALL_BODY, Bodies, Holders, gone
-from ams.http.routing import Row
 from ams.service.delivering import Deliverer, Gone
 from ams.service.parallel.settling import holder_of
 from ams.service.parallel.working import Working
@@ -36,8 +35,6 @@ from ams.storage.database.invalidation import Cache, Invalidations
 from ams.storage.registry.records import AttachedSchema, Subscription, Topic
 from ams.web.asgi_exchange import CONNECTION
 from ams.web.connection import HttpConnection
-from ams.wire.base import Nothing
-from ams.wire.messages import AckBody, PublishBody, Published, PullBody, Received
 from ams.workers import Pool
 
 CREATE_PROJECT = "projects:create"  # the one action whose project need not exist
@@ -471,17 +468,6 @@ class FastRoutes:
     async def _take_each_id(self, subscription: Subscription, project: str, ids: AckIds) -> bytes:
         await self._settler.acknowledge(subscription, ProjectName(project), ids)
         return b"{}"
-
-
-_TOPIC, _SUBSCRIPTION = "/projects/{project}/topics/{topic}", "/projects/{project}/subscriptions/{subscription}"
-OPERATIONS = (
-    Row(
-        "POST", _TOPIC + ":publish", "topics:publish", FastRoutes._publish, PublishBody, Published, ("Idempotency-Key",)
-    ),
-    Row("POST", _SUBSCRIPTION + ":pull", "subscriptions:pull", FastRoutes._pull, PullBody, Received),
-    Row("POST", _SUBSCRIPTION + ":acknowledge", "subscriptions:acknowledge", FastRoutes._acknowledge, AckBody, Nothing),
-)
-"""The hot routes, for the description of the API."""
 
 
 def _unless_refused(answer: bytes | Answer) -> bytes:

@@ -14,13 +14,13 @@ from typing import Any, TypeVar
 from ams.core.errors import BadRequest, Overloaded, TooLarge, UnknownCoding
 from ams.core.fair_share import SMALL, FairShare, held
 from ams.http.asgi import Receive
+from ams.wire.actions import SMALL_BODY as SMALL_BODY
 
 T = TypeVar("T")
 
 Headers = Iterable[tuple[bytes, bytes]]
 Holders = Sequence[Hashable]  # whose memory it is: a project and a user; each of them is counted
 
-SMALL_BODY = 2**20  # for all bodies but those with messages or ack ids
 LATE_SECONDS = 0.05
 """After a body that took longer than this to come the rights of its sender are looked at again.
 

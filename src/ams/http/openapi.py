@@ -5,7 +5,7 @@ ignored, and null is the same as absent (contract 1.2).
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Any
 
@@ -14,7 +14,7 @@ import msgspec
 import ams
 from ams.core.names import MAX_NAME
 from ams.http.errors import STATUS
-from ams.http.routing import Row
+from ams.wire.actions import ACTIONS, Action
 
 PARAMETERS: dict[str, tuple[str, str]] = {
     "pageSize": ("integer", "Items of a page; absent, 0 or negative: everything."),
@@ -86,12 +86,11 @@ class Error(msgspec.Struct):
     error: ErrorDetail
 
 
-def document(operations: Iterable[Row]) -> dict[str, Any]:
-    """Describe operations."""
-    operations = list(operations)
+def document() -> dict[str, Any]:
+    """Describe all actions."""
     paths: dict[str, dict[str, Any]] = {}
-    for operation in operations:
-        paths.setdefault(operation.whole_path, {})[operation.method.lower()] = _described(operation)
+    for action in ACTIONS.values():
+        paths.setdefault(action.whole_path, {})[action.method.lower()] = _described(action)
     return {
         "openapi": "3.1.0",
         "info": _INFO,
@@ -99,7 +98,7 @@ def document(operations: Iterable[Row]) -> dict[str, Any]:
         "security": [{"header": []}, {"bearer": []}, {"query": []}],
         "paths": paths,
         "components": {
-            "schemas": _components(operations),
+            "schemas": _components(),
             "responses": _ERRORS,
             "securitySchemes": {
                 "header": {"type": "apiKey", "in": "header", "name": "x-api-key"},
@@ -110,24 +109,24 @@ def document(operations: Iterable[Row]) -> dict[str, Any]:
     }
 
 
-def _described(operation: Row) -> dict[str, Any]:
-    is_change = operation.versioned and operation.method != "GET"
-    names = (*operation.parameters, "If-Match") if is_change else operation.parameters
-    variables = _VARIABLE.findall(operation.path)
-    words = [part.split(":")[0] for part in operation.path.split("/") if part[:1] not in ("", "{")]
+def _described(action: Action) -> dict[str, Any]:
+    is_change = action.versioned and action.method != "GET"
+    names = (*action.parameters, "If-Match") if is_change else action.parameters
+    variables = _VARIABLE.findall(action.path)
+    words = [part.split(":")[0] for part in action.path.split("/") if part[:1] not in ("", "{")]
     described: dict[str, Any] = {
-        "operationId": operation.action or f"{operation.method} {operation.path}",
-        "summary": operation.summary,
+        "operationId": f"{action.method} {action.path}" if action.is_open else action.name,
+        "summary": action.text,
         "tags": words[-1:],  # the resource: the last word that is neither a variable nor a verb
         "parameters": [
             *({"name": each, "in": "path", "required": True, "schema": _NAME} for each in variables),
             *map(_parameter, names),
         ],
-        "responses": {"200": _success(operation), **_ERROR_REFERENCES},
+        "responses": {"200": _success(action), **_ERROR_REFERENCES},
     }
-    if operation.reads is not None:
-        described["requestBody"] = {"content": {"application/json": {"schema": _reference(operation.reads)}}}
-    if operation.action is None:
+    if action.request is not None:
+        described["requestBody"] = {"content": {"application/json": {"schema": _reference(action.request)}}}
+    if action.is_open:
         described["security"] = [{}, {"header": []}, {"bearer": []}, {"query": []}]
     return described
 
@@ -140,13 +139,13 @@ def _parameter(name: str) -> dict[str, Any]:
     return {"name": name, "in": "query", "description": meaning, "schema": {"type": kind}}
 
 
-def _success(operation: Row) -> dict[str, Any]:
-    if operation.answers is None:
+def _success(action: Action) -> dict[str, Any]:
+    if action.answer is None:
         return {"description": "Done; the body is empty."}
-    schema = {"schema": _reference(operation.answers)}
-    content = {form: schema if form in _STRUCTURED else {} for form in operation.forms}
+    schema = {"schema": _reference(action.answer)}
+    content = {form: schema if form in _STRUCTURED else {} for form in action.forms}
     described: dict[str, Any] = {"description": "Done.", "content": content}
-    if operation.versioned and operation.method == "GET":
+    if action.versioned and action.method == "GET":
         described["headers"] = {"ETag": {"description": "The version, for `If-Match`.", "schema": {"type": "string"}}}
     return described
 
@@ -162,10 +161,10 @@ _ERRORS = {
 _ERROR_REFERENCES = {code: {"$ref": f"#/components/responses/{code}"} for code in _ERRORS}
 
 
-def _components(operations: Sequence[Row]) -> dict[str, Any]:
+def _components() -> dict[str, Any]:
     """Describe all bodies; two of one name would be written with their modules, so there are none."""
-    requests = {operation.reads for operation in operations if operation.reads is not None}
-    answers = {operation.answers for operation in operations if operation.answers is not None} | {Error}
+    requests = {each.request for each in ACTIONS.values() if each.request is not None}
+    answers = {each.answer for each in ACTIONS.values() if each.answer is not None} | {Error}
     components = _schemas(requests | answers)
     for component in components.values():
         component.pop("additionalProperties", None)  # what is unknown is ignored
@@ -193,6 +192,6 @@ def _describe_as_answer(component: dict[str, Any]) -> None:
     component["required"] = [name for name in component["properties"] if name in required]
 
 
-def encoded(operations: Iterable[Row]) -> bytes:
+def encoded() -> bytes:
     """Write the document as it is served and kept in `docs/reference/openapi.json`."""
-    return msgspec.json.format(msgspec.json.encode(document(operations)), indent=2) + b"\n"
+    return msgspec.json.format(msgspec.json.encode(document()), indent=2) + b"\n"

@@ -1,4 +1,4 @@
-"""Rows of the route table, and what a handler takes and gives; a module per resource lists its rows.
+"""What a handler of an action takes and gives, and which handler an action has.
 
 An answer is a whole body, or goes out piece by piece: as fast as the client reads, never as a whole in memory.
 """
@@ -9,7 +9,6 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-import msgspec
 import structlog
 from starlette.responses import Response
 from starlette.types import Scope
@@ -18,10 +17,11 @@ from ams.access.admission import Caller
 from ams.core.errors import AmsError, InvalidInput
 from ams.core.names import ProjectName, SchemaName, SnapshotName, SubscriptionName, TopicName, UserName
 from ams.http.asgi import Receive, Send, query_value
-from ams.http.limits import SMALL_BODY, ClientLeft, gone, unless_left
+from ams.http.limits import ClientLeft, gone, unless_left
 from ams.service.delivering import UnreadAnswers
 from ams.storage.registry.records import Page, PageRequest
-from ams.wire.base import ListPage, Request
+from ams.wire.actions import ACTIONS, HOT
+from ams.wire.base import ListPage
 
 logger = structlog.get_logger("ams.http")
 
@@ -92,6 +92,7 @@ class StreamedResponse(Response):
             left.cancel()
 
 
+_CAPITALS = re.compile(r"[A-Z]+")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _MAX_DIGITS = 18
 _ITEMS_PER_TURN = 500
@@ -168,39 +169,17 @@ class Call(NamedTuple):
         return ",".join(value.decode("latin-1") for given, value in self.headers if given == name)
 
 
-class Row(NamedTuple):
-    """A method and path, the action whose roles may use it (None: open), and the handler that answers.
-
-    A handler takes a `Call`. It returns what the body of a 200 shows, to be written as JSON, None for an empty body; a
-    `Streamed`, or a `Versioned`. The hot routes are rows too, for the description of the API; their handlers differ.
-    """
-
-    method: str
-    path: str
-    action: str | None
-    handler: Callable[..., Awaitable[object]]
-    reads: type[Request] | None = None  # what the body is; None: none is read
-    answers: type[msgspec.Struct] | None = None  # what the body of a 200 is; None: it is empty
-    parameters: tuple[str, ...] = ()  # query parameters and, with a capital letter, headers
-    forms: tuple[str, ...] = ("application/json",)  # media types of a 200; `answers` is the body, or a line of it
-    counted: bool = False  # an open route counts for the rate of the token's user; all others do
-    most: int | None = SMALL_BODY  # bytes a body may have; None: as many as a publish
-    at_root: bool = False  # whether the path is where others look for it, and not under `/v1`
-    versioned: bool = False
-    """Of a GET: whether the answer has an `ETag`; of all others: whether `If-Match` names the versions they are for."""
-
-    @property
-    def whole_path(self) -> str:
-        """The path of its URL."""
-        return self.path if self.at_root else f"/v1{self.path}"
-
-    @property
-    def summary(self) -> str:
-        """The first line about the handler."""
-        return (self.handler.__doc__ or "").split("\n")[0].rstrip(".;")
+Handler = Callable[[Call], Awaitable[object]]
+"""Returns what the body of a 200 shows, to be written as JSON, None for an empty one, a `Streamed` or a `Versioned`."""
 
 
-PAGE = ("pageSize", "pageToken")  # query parameters of lists that come in pages (contract 4)
+def bound(*routes: object) -> dict[str, Handler]:
+    """Return the handler of each action: of `topics:changeAcl`, the method `topics_change_acl` of one of `routes`."""
+    handlers = {}
+    for name in ACTIONS.keys() - HOT:
+        method = _CAPITALS.sub(r"_\g<0>", name).replace(":", "_").lower()
+        [handlers[name]] = [getattr(each, method) for each in routes if hasattr(each, method)]
+    return handlers
 
 
 def page_request(call: Call) -> PageRequest:

@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 from ams.core.ack_ids import MAX_ACK_DEADLINE
 from ams.core.names import is_name, is_uuid
 from ams.core.push_config import HTTP_ENDPOINT, MATTERMOST, is_https
+from ams.wire.actions import ACTIONS
 
 SEVERAL = 4  # items of one name in a list that are compared
 CUT = 80  # characters that are shown of each side
@@ -33,39 +34,21 @@ class Read(NamedTuple):
 
 
 _ADDS = "asking adds a record at the old service (O1)"
-_MOVES = "asking may move the subscription at the old service (11.3)"
-READS = (  # verbs and fixed names before plain ones
-    Read("ams:vaMetrics", "/metrics/va_metrics"),
-    Read("ams:metrics", "/metrics", _ADDS),
-    Read("ams:healthStatus", "/status"),
-    Read("version:list", "/version"),
-    Read("users:byToken", "/users:byToken/{token}"),
-    Read("users:byUUID", "/users:byUUID/{uuid}"),
-    Read("users:profile", "/users/profile"),
-    Read("users:usageReport", "/users/usageReport", _ADDS),
-    Read("users:list", "/users"),
-    Read("users:show", "/users/{user}"),
-    Read("registrations:list", "/registrations"),
-    Read("registrations:show", "/registrations/{uuid}"),
-    Read("projects:list", "/projects"),
-    Read("projects:metrics", "/projects/{project}:metrics"),
-    Read("projects:show", "/projects/{project}"),
-    Read("projects:listUsers", "/projects/{project}/members"),
-    Read("projects:showUser", "/projects/{project}/members/{user}"),
-    Read("schemas:list", "/projects/{project}/schemas"),
-    Read("schemas:show", "/projects/{project}/schemas/{schema}"),
-    Read("topics:list", "/projects/{project}/topics"),
-    Read("topics:acl", "/projects/{project}/topics/{topic}:acl"),
-    Read("topics:metrics", "/projects/{project}/topics/{topic}:metrics"),
-    Read("topics:show", "/projects/{project}/topics/{topic}"),
-    Read("subscriptions:listByTopic", "/projects/{project}/topics/{topic}/subscriptions"),
-    Read("subscriptions:list", "/projects/{project}/subscriptions"),
-    Read("subscriptions:offsets", "/projects/{project}/subscriptions/{subscription}:offsets", _MOVES),
-    Read("subscriptions:timeToOffset", "/projects/{project}/subscriptions/{subscription}:timeToOffset"),
-    Read("subscriptions:acl", "/projects/{project}/subscriptions/{subscription}:acl"),
-    Read("subscriptions:metrics", "/projects/{project}/subscriptions/{subscription}:metrics"),
-    Read("subscriptions:show", "/projects/{project}/subscriptions/{subscription}"),
-)
+_WRITES = {
+    "ams:metrics": _ADDS,
+    "users:usageReport": _ADDS,
+    "subscriptions:offsets": "asking may move the subscription at the old service (11.3)",
+}
+_OF_REFERENCE = """
+ams:healthStatus ams:metrics ams:vaMetrics version:list projects:list projects:listUsers projects:metrics projects:show
+projects:showUser registrations:list registrations:show schemas:list schemas:show subscriptions:acl subscriptions:list
+subscriptions:listByTopic subscriptions:metrics subscriptions:offsets subscriptions:show subscriptions:timeToOffset
+topics:acl topics:list topics:metrics topics:show users:byToken users:byUUID users:list users:profile users:show
+users:usageReport
+"""
+READS = [
+    Read(name, each.path, _WRITES.get(name, "")) for name, each in ACTIONS.items() if name in _OF_REFERENCE.split()
+]
 _PATTERNS = [(re.compile("/v1" + re.sub(r"\{\w+\}", "[^/:]+", each.path)), each) for each in READS]
 
 

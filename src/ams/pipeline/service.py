@@ -14,7 +14,7 @@ import httpx
 from ams.client import Client, Retry, transport, wire
 from ams.client.errors import ClientError, NotAms, NotFound, refusal
 from ams.client.plans import may_send_again, seconds_asked
-from ams.client.wire.call import Call, topics_path
+from ams.client.wire.call import Call
 from ams.pipeline.options import Access, Given, Name
 
 T = TypeVar("T")
@@ -141,7 +141,7 @@ class Service:
     ) -> Iterator[tuple[httpx.Response, Bounds]]:
         """Ask once for messages, by the numbers `from`, `to` and `max`; raises `ClientError`, also within the block."""
         query: dict[str, int | str] = {**numbers, **({"subscription": subscription} if subscription else {})}
-        path = topics_path(topic.project, topic.name, "read")
+        path = wire.read_topic(topic.project, topic.name).path
         try:
             with self._streams.stream("GET", path, params=query, headers={"accept": accept}) as answer:
                 if answer.status_code != 200:

@@ -40,7 +40,6 @@ from ams.storage.registry.records import (
     UserDetails,
 )
 from ams.storage.registry.registry import Registry
-from ams.storage.registry.users import FILTERS
 from ams.storage.secrets import new_token
 
 MAX_TOKENS = 100
@@ -221,7 +220,7 @@ class Registrations:
 
     async def list(self, filters: Mapping[str, str]) -> Sequence[Registration]:
         """Return registrations, oldest first; `filters` are exact values that all must match, an empty one is none."""
-        return await self.registry.registrations.all({name: filters[name] for name in FILTERS if filters.get(name)})
+        return await self.registry.registrations.all({name: value for name, value in filters.items() if value})
 
     async def show(self, registration: RegistrationId) -> Registration:
         """Return a registration, decided or not; raise `NotFound` when there is none."""

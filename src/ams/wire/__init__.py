@@ -1,5 +1,6 @@
-"""Every request and answer of both services, once: the routes and the client use the same structs.
+"""Every action, request and answer, once: the routes and the client use the same table and the same structs.
 
+actions          the table of actions of the HTTP API
 base             what all requests and answers have in common
 messages         messages: published, pulled, acknowledged, and read by their ids
 projects         projects, topics, access lists, schemas and dry runs
@@ -9,5 +10,5 @@ push             push configurations, how deliveries go, and the leases of proce
 service          status, diagnoses, metrics, usage, and events of the audit log
 authn            the certificate service
 
-Only the structs: no code that handles requests or makes responses.
+Only the structs and the table: no code that handles requests or makes responses.
 """

@@ -152,6 +152,10 @@ class UsageReport(Object, frozen=True):
     operational_metrics: Metrics
 
 
+EVENT_FILTERS = ("since", "until", "actor", "action", "address", "result")
+"""Query parameters that say which events of the audit log are wanted."""
+
+
 class Line(Object, frozen=True, kw_only=True):
     """An event of the audit log, as JSON."""
 

@@ -88,6 +88,10 @@ class Users(ListPage, frozen=True):
     users: Sequence[User]
 
 
+REGISTRATION_FILTERS = ("status", "activation_token", "name", "email", "organization")
+"""Query parameters that say which registrations are wanted: what their columns have exactly."""
+
+
 class Registration(Object, frozen=True):
     """A registration (contract 6)."""
 

@@ -23,7 +23,7 @@ from ams.app.push_server.targets import Invalid, Named, named, of_config, of_sub
 from ams.app.push_server.upstream import unknown_route
 from ams.client import AsyncClient, wire
 from ams.client import errors as client_errors
-from ams.client.wire.call import Call, reader
+from ams.client.wire.call import call_of
 from ams.core.backoff import Backoff, Pauses
 from ams.core.names import subscription_path
 from ams.core.push_config import GoogleForm
@@ -267,9 +267,6 @@ class _Profile(msgspec.Struct):
     projects: list[_Membership] = []
 
 
-_profile = reader(_Profile)
-
-
 class ByProfile(ByActivation):
     """Reads, and delivers what it found."""
 
@@ -340,7 +337,7 @@ class ByProfile(ByActivation):
 
     async def _round(self) -> bool:
         began = asyncio.get_running_loop().time()
-        profile = await self._client.call(Call("GET", "/v1/users/profile", _profile))
+        profile = await self._client.call(call_of("users:profile", _Profile))
         found = await asyncio.gather(*map(self._target, list(_named(profile))))
         self._read = {target.path: target for target in found if isinstance(target, Target)}
         wanted = dict(self._read)

@@ -20,10 +20,11 @@ import structlog
 from ams.app.push_server.targets import named
 from ams.client import AsyncClient, wire
 from ams.client import errors as client_errors
-from ams.client.wire.call import Call, json_body, reader, subscriptions_path
+from ams.client.wire.call import Call, call_of
 from ams.core.backoff import Backoff
 from ams.core.messages import Fragment, with_ordering_key
 from ams.push.upstream import Away, Gone, HandOuts, NotTaken, Pulled, Refused, Target, UpstreamError, Verdict
+from ams.wire.messages import PullBody
 from ams.wire.push import Ready, WaitBody
 
 SHARD = 128  # subscriptions that one request waits for
@@ -36,7 +37,6 @@ POLLS = 100.0  # A second, of all subscriptions together
 
 logger = structlog.get_logger("ams.push_server")
 
-_ready = reader(Ready)
 Waiters = dict[str, "asyncio.Future[bool]"]  # by the identity of the subscription
 _GONE = frozenset({"project doesn't exist", "subscription doesn't exist"})
 _ACK_LATE = frozenset({"no ack pending", "wrong ack"})  # of a reference, for a hand-out that it does not know
@@ -133,9 +133,9 @@ class Waking:
     async def _ask(self, request: _Request) -> None:
         for key in [key for key, future in request.waiters.items() if future.done()]:
             del request.waiters[key]
-        body = json_body(WaitBody(sorted(request.waiters), round(self._seconds)))
+        body = WaitBody(sorted(request.waiters), round(self._seconds))
         try:
-            answer = await self._client.call(Call("POST", "/v1/push:wait", _ready, body, repeatable=True))
+            answer = await self._client.call(call_of("push:wait", Ready, body=body, repeatable=True))
         except Exception as error:  # also a defect: who waits must not wait for ever
             self._requests.remove(request)
             self._failed(request.waiters, error)
@@ -191,9 +191,6 @@ class Received(msgspec.Struct, rename="camel"):
 
 class _Pull(msgspec.Struct, rename="camel"):
     received_messages: list[Received]
-
-
-_pull = reader(_Pull)
 
 
 class _Standing:
@@ -288,8 +285,8 @@ def kind_of(error: client_errors.ClientError, *, is_acknowledgement: bool = Fals
 
 def pull_call(target: Target, max_messages: int) -> Call[_Pull]:
     """Pull without waiting; both values are texts, as every service takes them."""
-    body = json_body({"maxMessages": str(max_messages), "returnImmediately": "true"})
-    return Call("POST", subscriptions_path(*named(target.path), "pull"), _pull, body, repeatable=True)
+    body = PullBody(str(max_messages), "true")
+    return call_of("subscriptions:pull", _Pull, *named(target.path), body=body, repeatable=True)
 
 
 def pulled(received: Received) -> Pulled:

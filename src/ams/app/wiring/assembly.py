@@ -17,7 +17,7 @@ from ams.core.names import SubscriptionId, new_uuid
 from ams.core.quotas import STREAMS, WAITING_PULLS
 from ams.core.settings import Settings
 from ams.http.app import App
-from ams.http.auditing import SERVICE, Auditor, is_change
+from ams.http.auditing import SERVICE, Auditor
 from ams.http.console import Console
 from ams.http.fast import FastRoutes, Gate
 from ams.http.forwarding import Forwarder
@@ -32,7 +32,7 @@ from ams.http.routes.schemas import SchemaRoutes
 from ams.http.routes.service import AuditRoutes, DoctorRoutes, ServiceRoutes
 from ams.http.routes.subscriptions import OffsetRoutes, SubscriptionRoutes
 from ams.http.routes.users import RegistrationRoutes, TokenRoutes, UserRoutes
-from ams.http.routing import Row
+from ams.http.routing import Handler, bound
 from ams.outgoing.client import HttpClient
 from ams.outgoing.guard import EVERYWHERE, Guard, networks, trust
 from ams.service.counting import Counting, Counts
@@ -249,8 +249,8 @@ def routes(
     settings: Settings, engines: Engines, admission: Admission, gate: Gate, roles: RoleTable, counting: Counting,
     deliverer: Deliverer, working: Working, cases: UseCases, losses: LossTotal, push: Push, identity: Identity,
     workers: Pool, expiry: Expiry, nodes: Nodes, quota_use: QuotaUse,
-) -> list[Row]:  # fmt: skip
-    """Return every route but the hot ones, in the order they are tried: verbs before the plain name (contract 1.3)."""
+) -> dict[str, Handler]:  # fmt: skip
+    """Return the handler of every action but the hot ones."""
     registry, log, cursors, clock = engines.registry, engines.log, engines.cursors, engines.clock
     pushing = push.pushing
     default_retention = Milliseconds(round(settings.retention * 1000))
@@ -276,30 +276,29 @@ def routes(
     if settings.push_server_host:
         push_server = f"{settings.push_server_host}:{settings.push_server_port}"
     about = About(admission, registry, settings.proxy_hostname, pushing, push_server)
-    rows = [
-        *ServiceRoutes(about, metrics, Usage(registry, counting, admission, clock)).rows(),
-        *UserRoutes(Users(registry, roles.roles), admission).rows(),
-        *TokenRoutes(Tokens(registry, clock)).rows(),
-        *BindingRoutes(Bindings(registry)).rows(),
-        *IssuerRoutes(identity.issuers).rows(),
-        *RegistrationRoutes(Registrations(registry)).rows(),
-        *MemberRoutes(Members(registry)).rows(),
-        *OffsetRoutes(cases.seeker).rows(),
-        *DoctorRoutes(doctor, service_doctor, nodes.name).rows(),
-        *PushRoutes(pushing, PushSecrets(registry, pushing.settle), cases.push_watcher).rows(),
-        *PushIdentityRoutes(push.identity).rows(),
-        *DeliveryRoutes(push.assignment, pushing, deliverer, working.puller, push.dead_letters, leases).rows(),
-        *SubscriptionRoutes(cases.subscriptions, pushing, leases).rows(),
-        *SnapshotRoutes(cases.snapshots).rows(),
-        *ReadingRoutes(cases.reader, workers).rows(),
-        *WatchRoutes(cases.live, cases.history, gate).rows(),
-        *RetentionRoutes(cases.retention).rows(),
-        *SchemaRoutes(cases.schemas).rows(),
-        *TopicRoutes(cases.topics).rows(),
-        *ProjectRoutes(cases.projects, quota_use).rows(),
-    ]
-    changes = {row.action for row in rows if row.action and is_change(row.method, row.action)}
-    return [*rows, *AuditRoutes(registry.audit, changes).rows()]
+    return bound(
+        ServiceRoutes(about, metrics, Usage(registry, counting, admission, clock)),
+        UserRoutes(Users(registry, roles.roles), admission),
+        TokenRoutes(Tokens(registry, clock)),
+        BindingRoutes(Bindings(registry)),
+        IssuerRoutes(identity.issuers),
+        RegistrationRoutes(Registrations(registry)),
+        MemberRoutes(Members(registry)),
+        OffsetRoutes(cases.seeker),
+        DoctorRoutes(doctor, service_doctor, nodes.name),
+        PushRoutes(pushing, PushSecrets(registry, pushing.settle), cases.push_watcher),
+        PushIdentityRoutes(push.identity),
+        DeliveryRoutes(push.assignment, pushing, deliverer, working.puller, push.dead_letters, leases),
+        SubscriptionRoutes(cases.subscriptions, pushing, leases),
+        SnapshotRoutes(cases.snapshots),
+        ReadingRoutes(cases.reader, workers),
+        WatchRoutes(cases.live, cases.history, gate),
+        RetentionRoutes(cases.retention),
+        SchemaRoutes(cases.schemas),
+        TopicRoutes(cases.topics),
+        ProjectRoutes(cases.projects, quota_use),
+        AuditRoutes(registry.audit),
+    )
 
 
 def client_of(settings: Settings) -> HttpClient:

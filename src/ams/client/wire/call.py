@@ -1,19 +1,24 @@
 """A call: what is sent and how its answer reads, apart from any connection."""
 
 import functools
+import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, NamedTuple, TypeVar, cast
+from types import NoneType
+from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, cast
 
 import msgspec
 
 from ams.client.errors import InvalidInput
+from ams.wire.actions import ACTIONS
 
 T = TypeVar("T")
+P = ParamSpec("P")
 Json = dict[str, Any]
 """An object passed on as it came."""
 
+_VARIABLE = re.compile(r"{(\w+)}")
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,255}")
 """What a name may be (contract 2); here too, because this package depends on the wire only."""
 
@@ -64,8 +69,8 @@ class Call(Generic[T]):
 
 @functools.cache
 def reader(kind: type[T]) -> Callable[[bytes], T]:
-    """Return what reads a JSON body into `kind`, a struct of the wire."""
-    return msgspec.json.Decoder(kind).decode
+    """Return what reads a JSON body into `kind`, a struct of the wire; `NoneType`: it says nothing but its 200."""
+    return cast("Callable[[bytes], T]", nothing) if kind is NoneType else msgspec.json.Decoder(kind).decode
 
 
 def nothing(_body: bytes) -> None:
@@ -87,44 +92,97 @@ def given(**values: str) -> dict[str, str]:
     return {name: value for name, value in values.items() if value}
 
 
-def projects_path(project: str | None = None, verb: str = "") -> str:
-    """Return the path of a project, or of all projects."""
-    return _resource("/v1/projects", "project", project, verb)
+def call_of(
+    action: str,
+    answer: type[T],
+    *names: str,
+    body: object = None,
+    query: Mapping[str, str] | None = None,
+    headers: Mapping[str, str] | None = None,
+    repeatable: bool = False,
+) -> Call[T]:
+    """Return a call of an action of the table.
+
+    Args:
+        action: Its name there.
+        answer: What the answer reads into; `NoneType` for one that says nothing but its 200.
+        names: What its path names, in that order; raises `InvalidInput` for one that the service would refuse.
+        body: Written as JSON, unless it is bytes.
+        query: Values of query parameters.
+        headers: Header fields besides the usual ones.
+        repeatable: As of a `Call`.
+    """
+    method, path, kinds = _request_of(action)
+    content = body if body is None or isinstance(body, bytes) else json_body(body)
+    read = reader(answer)  # type: ignore[arg-type]  # a type is hashable
+    return Call(method, path % tuple(map(segment, kinds, names)), read, content, query or {}, headers or {}, repeatable)
 
 
-def members_path(project: str, user: str | None = None, verb: str = "") -> str:
-    """Return the path of a project's member, or of all its members."""
-    return _resource(f"{projects_path(project)}/members", "user", user, verb)
+@functools.cache
+def _request_of(action: str) -> tuple[str, str, list[str]]:
+    """Return the method, the path with `%s` for each name in it, and of what kinds the names are."""
+    row = ACTIONS[action]
+    return row.method, _VARIABLE.sub("%s", row.whole_path), _VARIABLE.findall(row.whole_path)
 
 
-def topics_path(project: str, topic: str | None = None, verb: str = "") -> str:
-    """Return the path of a topic, or of all topics of a project."""
-    return _resource(f"{projects_path(project)}/topics", "topic", topic, verb)
+def asks(names: Callable[P, tuple[str, ...]], action: str, answer: type[T]) -> Callable[P, Call[T]]:
+    """Return a function that makes calls of an action which takes nothing but the names in its path."""
+
+    @functools.wraps(names)
+    def make(*args: P.args, **kwargs: P.kwargs) -> Call[T]:
+        return call_of(action, answer, *names(*args, **kwargs))
+
+    make.__name__, make.__doc__ = action, ACTIONS[action].text
+    make.__signature__ = inspect.signature(names).replace(return_annotation=Call[answer])  # type: ignore[attr-defined,valid-type]
+    return make
 
 
-def schemas_path(project: str, schema: str | None = None, verb: str = "") -> str:
-    """Return the path of a schema, or of all schemas of a project."""
-    return _resource(f"{projects_path(project)}/schemas", "schema", schema, verb)
+# What paths name: the parameters of functions that `asks` makes.
 
 
-def subscriptions_path(project: str, subscription: str | None = None, verb: str = "") -> str:
-    """Return the path of a subscription, or of all subscriptions of a project."""
-    return _resource(f"{projects_path(project)}/subscriptions", "subscription", subscription, verb)
+def nowhere() -> tuple[str, ...]:
+    """Name nothing."""
+    return ()
 
 
-def snapshots_path(project: str, snapshot: str | None = None) -> str:
-    """Return the path of a snapshot, or of all snapshots of a project."""
-    return _resource(f"{projects_path(project)}/snapshots", "snapshot", snapshot, "")
+def in_project(project: str) -> tuple[str, ...]:
+    """Name a project."""
+    return (project,)
 
 
-def users_path(user: str | None = None, verb: str = "") -> str:
-    """Return the path of a user, or of all users."""
-    return _resource("/v1/users", "user", user, verb)
+def in_topic(project: str, topic: str) -> tuple[str, ...]:
+    """Name a topic."""
+    return project, topic
 
 
-def registrations_path(uuid: str | None = None, verb: str = "") -> str:
-    """Return the path of a registration, or of all registrations."""
-    return _resource("/v1/registrations", "uuid", uuid, verb)
+def in_subscription(project: str, subscription: str) -> tuple[str, ...]:
+    """Name a subscription."""
+    return project, subscription
+
+
+def in_schema(project: str, schema: str) -> tuple[str, ...]:
+    """Name a schema."""
+    return project, schema
+
+
+def of_member(project: str, user: str) -> tuple[str, ...]:
+    """Name a member of a project."""
+    return project, user
+
+
+def of_user(user: str) -> tuple[str, ...]:
+    """Name a user."""
+    return (user,)
+
+
+def of_uuid(uuid: str) -> tuple[str, ...]:
+    """Name a registration, or a user."""
+    return (uuid,)
+
+
+def of_user_named(user: str, name: str) -> tuple[str, ...]:
+    """Name a token or a binding of a user."""
+    return user, name
 
 
 def segment(kind: str, text: str) -> str:
@@ -135,9 +193,3 @@ def segment(kind: str, text: str) -> str:
     if not _NAME.fullmatch(text):
         raise InvalidInput(f"Invalid {kind} name", 400, "INVALID_ARGUMENT")
     return text
-
-
-def _resource(collection: str, kind: str, name: str | None, verb: str) -> str:
-    if name is None:
-        return collection
-    return f"{collection}/{segment(kind, name)}" + (f":{verb}" if verb else "")

@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
+from types import NoneType
 from typing import Any
 
 import msgspec
 
-from ams.client.wire.call import Call, json_body, nothing, page, reader, segment, snapshots_path, subscriptions_path
+from ams.client.wire.call import Call, asks, call_of, in_subscription, page, segment
 from ams.wire.messages import AckBody, PullBody, Received
 from ams.wire.projects import AccessListChange, Acl, NewAccessList
 from ams.wire.push import (
@@ -66,14 +67,20 @@ class PushLease(Lease, frozen=True):
     targets: Sequence[PushTarget] | None = None
 
 
+# Calls that take nothing but the names in their path; the table of actions says what each is for.
+get_subscription = asks(in_subscription, "subscriptions:show", Subscription)
+detach_subscription = asks(in_subscription, "subscriptions:detach", NoneType)
+delete_subscription = asks(in_subscription, "subscriptions:delete", NoneType)
+get_subscription_acl = asks(in_subscription, "subscriptions:acl", Acl)
+verify_push_endpoint = asks(in_subscription, "subscriptions:verifyPushEndpoint", NoneType)
+get_offsets = asks(in_subscription, "subscriptions:offsets", Offsets)
+diagnose = asks(in_subscription, "subscriptions:doctor", Diagnosis)
+get_push_status = asks(in_subscription, "subscriptions:pushStatus", PushReport)
+
+
 def list_subscriptions(project: str, *, page_size: int = 0, page_token: str = "") -> Call[Subscriptions]:
     """Ask for the subscriptions of a project that the caller may see."""
-    return Call("GET", subscriptions_path(project), reader(Subscriptions), query=page(page_size, page_token))
-
-
-def get_subscription(project: str, subscription: str) -> Call[Subscription]:
-    """Ask for one subscription."""
-    return Call("GET", subscriptions_path(project, subscription), reader(Subscription))
+    return call_of("subscriptions:list", Subscriptions, project, query=page(page_size, page_token))
 
 
 def create_subscription(
@@ -92,65 +99,42 @@ def create_subscription(
     reference = f"projects/{project}/topics/{segment('topic', topic)}"
     options = {} if parallel is None else {"type": "parallel", **msgspec.structs.asdict(parallel)}
     body = NewSubscription(topic=reference, ack_deadline_seconds=ack_deadline, push_config=push, **options)
-    return Call("PUT", subscriptions_path(project, subscription), reader(Subscription), json_body(body))
+    return call_of("subscriptions:create", Subscription, project, subscription, body=body)
 
 
 def update_subscription(project: str, subscription: str, changes: SubscriptionChanges) -> Call[Subscription]:
     """Change options of a parallel subscription; None makes an option what it is without being said."""
-    path = subscriptions_path(project, subscription, "update")
-    return Call("POST", path, reader(Subscription), json_body(changes))
-
-
-def detach_subscription(project: str, subscription: str) -> Call[None]:
-    """Let a parallel subscription get nothing any more, for good."""
-    return Call("POST", subscriptions_path(project, subscription, "detach"), nothing)
-
-
-def delete_subscription(project: str, subscription: str) -> Call[None]:
-    """Remove a subscription and its cursor."""
-    return Call("DELETE", subscriptions_path(project, subscription), nothing)
-
-
-def get_subscription_acl(project: str, subscription: str) -> Call[Acl]:
-    """Get the users who may consume."""
-    return Call("GET", subscriptions_path(project, subscription, "acl"), reader(Acl))
+    return call_of("subscriptions:update", Subscription, project, subscription, body=changes)
 
 
 def change_subscription_acl(
     project: str, subscription: str, add: Sequence[str] = (), remove: Sequence[str] = ()
 ) -> Call[Acl]:
     """Add users to those who may consume and remove others; returns the list."""
-    body = json_body(AccessListChange(list(add), list(remove)))
-    return Call("POST", subscriptions_path(project, subscription, "changeAcl"), reader(Acl), body, repeatable=True)
+    body = AccessListChange(list(add), list(remove))
+    return call_of("subscriptions:changeAcl", Acl, project, subscription, body=body, repeatable=True)
 
 
 def modify_subscription_acl(project: str, subscription: str, users: Sequence[str]) -> Call[None]:
     """Set the users who may consume; replaces the list, and an empty one closes the subscription to consumers."""
-    body = json_body(NewAccessList(list(users)))
-    return Call("POST", subscriptions_path(project, subscription, "modifyAcl"), nothing, body)
+    return call_of("subscriptions:modifyAcl", NoneType, project, subscription, body=NewAccessList(list(users)))
 
 
 def modify_ack_deadline(project: str, subscription: str, seconds: int) -> Call[None]:
     """Change how long after a pull an acknowledgement is taken, 0 to 600 seconds."""
-    body = json_body(AckDeadline(seconds))
-    return Call("POST", subscriptions_path(project, subscription, "modifyAckDeadline"), nothing, body)
+    return call_of("subscriptions:modifyAckDeadline", NoneType, project, subscription, body=AckDeadline(seconds))
 
 
 def modify_push_config(project: str, subscription: str, push: PushConfigBody | None) -> Call[None]:
     """Replace the push configuration; None makes it a pull subscription."""
-    body = json_body(NewPushConfig(push or PushConfigBody()))
-    return Call("POST", subscriptions_path(project, subscription, "modifyPushConfig"), nothing, body)
-
-
-def verify_push_endpoint(project: str, subscription: str) -> Call[None]:
-    """Let the service ask the push endpoint for its verification hash; delivery begins when it has it."""
-    return Call("POST", subscriptions_path(project, subscription, "verifyPushEndpoint"), nothing)
+    body = NewPushConfig(push or PushConfigBody())
+    return call_of("subscriptions:modifyPushConfig", NoneType, project, subscription, body=body)
 
 
 def rotate_push_secret(project: str, subscription: str, *, keep_seconds: int | None = None) -> Call[NewSecret]:
     """Ask for a new secret to sign deliveries with; the one before stays valid so long, absent = the service's day."""
-    body = json_body(SecretRotation(keep_seconds))
-    return Call("POST", subscriptions_path(project, subscription, "rotatePushSecret"), reader(NewSecret), body)
+    body = SecretRotation(keep_seconds)
+    return call_of("subscriptions:rotatePushSecret", NewSecret, project, subscription, body=body)
 
 
 def dead_letter(
@@ -161,26 +145,18 @@ def dead_letter(
     Of a parallel subscription: note that a message has failed. It comes again after `wait` milliseconds, unless the
     subscription says how long.
     """
-    body = json_body(DeadLetter(ack_id, reason, attempts, status, wait))
-    return Call("POST", subscriptions_path(project, subscription, "deadLetter"), nothing, body, repeatable=True)
-
-
-def get_offsets(project: str, subscription: str) -> Call[Offsets]:
-    """Ask where the subscription stands."""
-    return Call("GET", subscriptions_path(project, subscription, "offsets"), reader(Offsets))
+    body = DeadLetter(ack_id, reason, attempts, status, wait)
+    return call_of("subscriptions:deadLetter", NoneType, project, subscription, body=body, repeatable=True)
 
 
 def time_to_offset(project: str, subscription: str, moment: datetime) -> Call[OffsetAt]:
     """Ask for the first message published at `moment` (with a time zone) or later; `Conflict` when there is none."""
-    query = {"time": zulu(moment)}
-    return Call("GET", subscriptions_path(project, subscription, "timeToOffset"), reader(OffsetAt), query=query)
+    return call_of("subscriptions:timeToOffset", OffsetAt, project, subscription, query={"time": zulu(moment)})
 
 
 def modify_offset(project: str, subscription: str, offset: int) -> Call[None]:
     """Move the subscription: back to replay, forward to skip."""
-    return Call(
-        "POST", subscriptions_path(project, subscription, "modifyOffset"), nothing, json_body(NewOffset(offset))
-    )
+    return call_of("subscriptions:modifyOffset", NoneType, project, subscription, body=NewOffset(offset))
 
 
 def seek(
@@ -197,13 +173,8 @@ def seek(
     Give one of them; a time has a time zone. One before the oldest kept message leads to that one, one after the
     last to the end.
     """
-    body = json_body(Seek(zulu(time) if time else None, offset, snapshot))
-    return Call("POST", subscriptions_path(project, subscription, "seek"), reader(Offsets), body)
-
-
-def diagnose(project: str, subscription: str) -> Call[Diagnosis]:
-    """Ask why nothing arrives."""
-    return Call("GET", subscriptions_path(project, subscription, "doctor"), reader(Diagnosis))
+    body = Seek(zulu(time) if time else None, offset, snapshot)
+    return call_of("subscriptions:seek", Offsets, project, subscription, body=body)
 
 
 def pull(project: str, subscription: str, *, max_messages: int = 1, wait: bool = True) -> Call[Received]:
@@ -212,8 +183,8 @@ def pull(project: str, subscription: str, *, max_messages: int = 1, wait: bool =
     Both values travel as text, as every known client sends them (clients.md, R3). A pull moves nothing: asked again,
     it returns the same messages.
     """
-    body = json_body(PullBody(str(max_messages), "false" if wait else "true"))
-    return Call("POST", subscriptions_path(project, subscription, "pull"), reader(Received), body, repeatable=True)
+    body = PullBody(str(max_messages), "false" if wait else "true")
+    return call_of("subscriptions:pull", Received, project, subscription, body=body, repeatable=True)
 
 
 def acknowledge(project: str, subscription: str, ack_ids: Sequence[str]) -> Call[None]:
@@ -221,8 +192,8 @@ def acknowledge(project: str, subscription: str, ack_ids: Sequence[str]) -> Call
 
     Of a parallel subscription, each of the ids is, and no other.
     """
-    body = json_body(AckBody(list(ack_ids)))
-    return Call("POST", subscriptions_path(project, subscription, "acknowledge"), nothing, body, repeatable=True)
+    body = AckBody(list(ack_ids))
+    return call_of("subscriptions:acknowledge", NoneType, project, subscription, body=body, repeatable=True)
 
 
 def nack(
@@ -233,20 +204,20 @@ def nack(
     Absent = as its retry policy says. It counts as a failure, unless they have not `failed`: then there is no delay.
     Asked again, the ids come too late.
     """
-    body = json_body(Nack(list(ack_ids), delay, None if failed else False))
-    return Call("POST", subscriptions_path(project, subscription, "nack"), nothing, body, repeatable=True)
+    body = Nack(list(ack_ids), delay, None if failed else False)
+    return call_of("subscriptions:nack", NoneType, project, subscription, body=body, repeatable=True)
 
 
 def extend(project: str, subscription: str, ack_ids: Sequence[str], seconds: int) -> Call[None]:
     """Let leases of a parallel subscription end so many seconds from now, 0 to 600; 0 gives the messages back."""
-    body = json_body(AckDeadline(seconds, list(ack_ids)))
-    return Call("POST", subscriptions_path(project, subscription, "modifyAckDeadline"), nothing, body, repeatable=True)
+    body = AckDeadline(seconds, list(ack_ids))
+    return call_of("subscriptions:modifyAckDeadline", NoneType, project, subscription, body=body, repeatable=True)
 
 
 def extend_leases(project: str, subscription: str, ack_ids: Sequence[str], seconds: int) -> Call[None]:
     """Do what `extend` does, for a worker that delivers."""
-    body = json_body(AckDeadline(seconds, list(ack_ids)))
-    return Call("POST", subscriptions_path(project, subscription, "extendLeases"), nothing, body, repeatable=True)
+    body = AckDeadline(seconds, list(ack_ids))
+    return call_of("subscriptions:extendLeases", NoneType, project, subscription, body=body, repeatable=True)
 
 
 def ack_id(project: str, subscription: str, offset: int) -> str:
@@ -257,11 +228,6 @@ def ack_id(project: str, subscription: str, offset: int) -> str:
 def zulu(moment: datetime) -> str:
     """Write a time in the format of timeToOffset: UTC, three digits of a second (contract 11.4)."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def get_push_status(project: str, subscription: str) -> Call[PushReport]:
-    """Ask how the delivery of a subscription goes; `Conflict` for one that is pulled from."""
-    return Call("GET", subscriptions_path(project, subscription, "pushStatus"), reader(PushReport))
 
 
 def lease_push(
@@ -279,25 +245,25 @@ def lease_push(
     """
     first = dict(islice((states or {}).items(), MAX_STATES))
     body = BeatBody(holder, list(held), first, leaving, version)
-    return Call("POST", "/v1/push:lease", reader(PushLease), json_body(body))
+    return call_of("push:lease", PushLease, body=body)
 
 
 def list_snapshots(project: str, *, page_size: int = 0, page_token: str = "") -> Call[Snapshots]:
     """Ask for the snapshots of a project."""
-    return Call("GET", snapshots_path(project), reader(Snapshots), query=page(page_size, page_token))
+    return call_of("snapshots:list", Snapshots, project, query=page(page_size, page_token))
 
 
 def get_snapshot(project: str, snapshot: str) -> Call[Snapshot]:
     """Ask for one snapshot; `NotFound` when it has expired."""
-    return Call("GET", snapshots_path(project, snapshot), reader(Snapshot))
+    return call_of("snapshots:show", Snapshot, project, snapshot)
 
 
 def create_snapshot(project: str, snapshot: str, subscription: str) -> Call[Snapshot]:
     """Remember where a parallel subscription of the project stands."""
-    body = json_body(NewSnapshot(segment("subscription", subscription)))
-    return Call("PUT", snapshots_path(project, snapshot), reader(Snapshot), body)
+    body = NewSnapshot(segment("subscription", subscription))
+    return call_of("snapshots:create", Snapshot, project, snapshot, body=body)
 
 
 def delete_snapshot(project: str, snapshot: str) -> Call[None]:
     """Remove a snapshot."""
-    return Call("DELETE", snapshots_path(project, snapshot), nothing)
+    return call_of("snapshots:delete", NoneType, project, snapshot)

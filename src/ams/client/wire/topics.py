@@ -2,12 +2,14 @@
 
 import base64
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
+from types import NoneType
 from typing import Any
 
 import msgspec
 
-from ams.client.wire.call import Call, given, json_body, nothing, page, reader, schemas_path, segment, topics_path
+from ams.client.wire.call import Call, asks, call_of, given, in_project, in_schema, in_topic, json_body, page, segment
 from ams.client.wire.subscriptions import zulu
 from ams.wire.messages import Message, Published, ReadMessage
 from ams.wire.projects import (
@@ -34,69 +36,54 @@ from ams.wire.subscriptions import OffsetAt
 _read = msgspec.json.Decoder(ReadMessage).decode_lines
 
 
+# Calls that take nothing but the names in their path; the table of actions says what each is for.
+get_topic = asks(in_topic, "topics:show", Topic)
+detach_schema = asks(in_topic, "topics:detachSchema", NoneType)
+delete_topic = asks(in_topic, "topics:delete", NoneType)
+list_topic_subscriptions = asks(in_topic, "subscriptions:listByTopic", SubscriptionNames)
+get_topic_acl = asks(in_topic, "topics:acl", Acl)
+list_schemas = asks(in_project, "schemas:list", Schemas)
+get_schema = asks(in_schema, "schemas:show", Schema)
+list_revisions = asks(in_schema, "schemas:revisions", Revisions)
+delete_schema = asks(in_schema, "schemas:delete", NoneType)
+
+
 def list_topics(project: str, *, page_size: int = 0, page_token: str = "") -> Call[Topics]:
     """Ask for the topics of a project that the caller may see."""
-    return Call("GET", topics_path(project), reader(Topics), query=page(page_size, page_token))
-
-
-def get_topic(project: str, topic: str) -> Call[Topic]:
-    """Ask for one topic."""
-    return Call("GET", topics_path(project, topic), reader(Topic))
+    return call_of("topics:list", Topics, project, query=page(page_size, page_token))
 
 
 def create_topic(project: str, topic: str, *, schema: str = "") -> Call[Topic]:
     """Make a topic, with a schema attached if one is named; `AlreadyExists` when the name is taken."""
-    body = json_body(SchemaReference(schema_name(project, schema))) if schema else None
-    return Call("PUT", topics_path(project, topic), reader(Topic), body)
+    body = SchemaReference(schema_name(project, schema)) if schema else None
+    return call_of("topics:create", Topic, project, topic, body=body)
 
 
 def attach_schema(project: str, topic: str, schema: str) -> Call[None]:
     """Let a schema check what is published from then on, instead of the one there was."""
-    body = json_body(SchemaReference(schema_name(project, schema)))
-    return Call("POST", topics_path(project, topic, "attachSchema"), nothing, body)
-
-
-def detach_schema(project: str, topic: str) -> Call[None]:
-    """Let any message be published from then on."""
-    return Call("POST", topics_path(project, topic, "detachSchema"), nothing)
-
-
-def delete_topic(project: str, topic: str) -> Call[None]:
-    """Remove a topic and its messages; its subscriptions stay."""
-    return Call("DELETE", topics_path(project, topic), nothing)
-
-
-def list_topic_subscriptions(project: str, topic: str) -> Call[SubscriptionNames]:
-    """Ask which subscriptions a topic has."""
-    return Call("GET", f"{topics_path(project, topic)}/subscriptions", reader(SubscriptionNames))
-
-
-def get_topic_acl(project: str, topic: str) -> Call[Acl]:
-    """Get the users who may publish."""
-    return Call("GET", topics_path(project, topic, "acl"), reader(Acl))
+    body = SchemaReference(schema_name(project, schema))
+    return call_of("topics:attachSchema", NoneType, project, topic, body=body)
 
 
 def modify_topic_acl(project: str, topic: str, users: Sequence[str]) -> Call[None]:
     """Set the users who may publish; replaces the list, and an empty one closes the topic to publishers."""
-    return Call("POST", topics_path(project, topic, "modifyAcl"), nothing, json_body(NewAccessList(list(users))))
+    return call_of("topics:modifyAcl", NoneType, project, topic, body=NewAccessList(list(users)))
 
 
 def change_topic_acl(project: str, topic: str, add: Sequence[str] = (), remove: Sequence[str] = ()) -> Call[Acl]:
     """Add users to those who may publish and remove others; returns the list."""
-    body = json_body(AccessListChange(list(add), list(remove)))
-    return Call("POST", topics_path(project, topic, "changeAcl"), reader(Acl), body, repeatable=True)
+    body = AccessListChange(list(add), list(remove))
+    return call_of("topics:changeAcl", Acl, project, topic, body=body, repeatable=True)
 
 
 def modify_topic_retention(project: str, topic: str, seconds: int) -> Call[Topic]:
     """Say how long a topic's messages are kept, at most a year; 0: as the project says."""
-    body = json_body(NewRetention(seconds))
-    return Call("POST", topics_path(project, topic, "modifyRetention"), reader(Topic), body)
+    return call_of("topics:modifyRetention", Topic, project, topic, body=NewRetention(seconds))
 
 
 def get_topic_offsets(project: str, topic: str, *, subscription: str = "") -> Call[TopicOffsets]:
     """Ask for the bounds of a topic; a consumer names a subscription to it."""
-    query = given(subscription=subscription)
-    return Call("GET", topics_path(project, topic, "offsets"), reader(TopicOffsets), query=query)
+    return call_of("topics:offsets", TopicOffsets, project, topic, query=given(subscription=subscription))
 
 
 def topic_time_to_offset(project: str, topic: str, moment: datetime, *, subscription: str = "") -> Call[OffsetAt]:
@@ -105,7 +92,7 @@ def topic_time_to_offset(project: str, topic: str, moment: datetime, *, subscrip
     A consumer names a subscription to the topic.
     """
     query = {"time": zulu(moment)} | given(subscription=subscription)
-    return Call("GET", topics_path(project, topic, "timeToOffset"), reader(OffsetAt), query=query)
+    return call_of("topics:timeToOffset", OffsetAt, project, topic, query=query)
 
 
 def read_topic(
@@ -123,7 +110,8 @@ def read_topic(
     """
     numbers = {"from": start, "to": stop, "max": most}
     query = {name: str(number) for name, number in numbers.items() if number is not None}
-    return Call("GET", topics_path(project, topic, "read"), _read, query=query | given(subscription=subscription))
+    query |= given(subscription=subscription)
+    return replace(call_of("topics:read", list[ReadMessage], project, topic, query=query), read=_read)
 
 
 def publish(project: str, topic: str, messages: Sequence[Message], *, key: str = "") -> Call[Published]:
@@ -139,24 +127,7 @@ def publish(project: str, topic: str, messages: Sequence[Message], *, key: str =
 def publish_encoded(project: str, topic: str, body: bytes, *, key: str = "") -> Call[Published]:
     """Store the messages of a body that is written already, as `publish` would write it."""
     headers = {"Idempotency-Key": key} if key else {}
-    return Call(
-        "POST", topics_path(project, topic, "publish"), reader(Published), body, headers=headers, repeatable=bool(key)
-    )
-
-
-def list_schemas(project: str) -> Call[Schemas]:
-    """Ask for all schemas of a project, oldest first."""
-    return Call("GET", schemas_path(project), reader(Schemas))
-
-
-def get_schema(project: str, schema: str) -> Call[Schema]:
-    """Ask for one schema."""
-    return Call("GET", schemas_path(project, schema), reader(Schema))
-
-
-def list_revisions(project: str, schema: str) -> Call[Revisions]:
-    """Ask for all that a schema has said, the newest first."""
-    return Call("GET", schemas_path(project, schema, "revisions"), reader(Revisions))
+    return call_of("topics:publish", Published, project, topic, body=body, headers=headers, repeatable=bool(key))
 
 
 def create_schema(
@@ -172,7 +143,7 @@ def create_schema(
     `attributes` says what attributes must be. One of the two is needed. `AlreadyExists` when the name is taken.
     """
     body = SchemaBody(type=kind, schema=_known(content), attributes=_known(attributes))
-    return Call("POST", schemas_path(project, schema), reader(Schema), json_body(body))
+    return call_of("schemas:create", Schema, project, schema, body=body)
 
 
 def update_schema(
@@ -187,36 +158,30 @@ def update_schema(
     """Rename a schema or change what it says; what is not given stays, empty `attributes` take that part away."""
     reference = schema_name(project, name) if name else None
     body = SchemaBody(name=reference, type=kind or None, schema=_known(content), attributes=_known(attributes))
-    return Call("PUT", schemas_path(project, schema), reader(Schema), json_body(body))
-
-
-def delete_schema(project: str, schema: str) -> Call[None]:
-    """Remove a schema; its topics take any message from then on."""
-    return Call("DELETE", schemas_path(project, schema), nothing)
+    return call_of("schemas:update", Schema, project, schema, body=body)
 
 
 def validate_document(project: str, schema: str, document: bytes) -> Call[Validated]:
     """Ask a schema of type json about a payload alone; `InvalidInput` says what is wrong with it."""
-    return Call("POST", schemas_path(project, schema, "validate"), reader(Validated), document)
+    return call_of("schemas:validateMessage", Validated, project, schema, body=document)
 
 
 def validate_datum(project: str, schema: str, datum: bytes) -> Call[Validated]:
     """Ask a schema of type avro about a payload alone; `InvalidInput` says what is wrong with it."""
-    body = json_body(CandidateBody(base64.b64encode(datum).decode("ascii")))
-    return Call("POST", schemas_path(project, schema, "validate"), reader(Validated), body)
+    body = CandidateBody(base64.b64encode(datum).decode("ascii"))
+    return call_of("schemas:validateMessage", Validated, project, schema, body=body)
 
 
 def validate_message(project: str, schema: str, message: Message) -> Call[Validated]:
     """Ask a schema that speaks of attributes about a whole message; `InvalidInput` says what is wrong with it."""
-    body = json_body(CandidateBody(message.data, dict(message.attributes)))
-    return Call("POST", schemas_path(project, schema, "validate"), reader(Validated), body)
+    body = CandidateBody(message.data, dict(message.attributes))
+    return call_of("schemas:validateMessage", Validated, project, schema, body=body)
 
 
 def dry_run(project: str, schema: str, topic: str, messages: int = 100) -> Call[DryRun]:
     """Ask which of the newest messages of a topic a schema would refuse; nothing changes."""
     reference = f"projects/{segment('project', project)}/topics/{segment('topic', topic)}"
-    body = json_body(DryRunBody(reference, messages))
-    return Call("POST", schemas_path(project, schema, "dryRun"), reader(DryRun), body)
+    return call_of("schemas:dryRun", DryRun, project, schema, body=DryRunBody(reference, messages))
 
 
 def schema_name(project: str, schema: str) -> str:

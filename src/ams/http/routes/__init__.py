@@ -1,4 +1,4 @@
-"""The routes of the API behind the hot routes; `ams.app.wiring.assembly` joins them.
+"""The handlers of all actions but the hot ones, named as these; `ams.app.wiring.assembly` puts them together.
 
 projects         projects, their members and quotas; topics, but for publishing, and how long messages are kept
 users            users, their named tokens, and registrations

@@ -8,10 +8,10 @@ from ams.core import issuer
 from ams.core.clock import optional_date, resource_date
 from ams.core.names import BindingName, IssuerName
 from ams.http.bodies import Reader, bad_request
-from ams.http.routing import Call, Row, Versioned, shown_list
+from ams.http.routing import Call, Versioned, shown_list
 from ams.service import issuers
 from ams.storage.registry import records
-from ams.wire.users import Binding, BindingBody, Bindings, Issuer, IssuerBody, IssuerKeys, Issuers, RoleRule
+from ams.wire.users import Binding, BindingBody, Bindings, Issuer, IssuerKeys, Issuers, RoleRule
 
 _SHOWN_ONLY = frozenset({"name", "source", "keys"})  # fields of answers: the path names an issuer
 _decoder = msgspec.json.Decoder(dict[str, Any])
@@ -24,38 +24,22 @@ class IssuerRoutes:
     def __init__(self, issuers: issuers.Issuers) -> None:
         self._issuers = issuers
 
-    def rows(self) -> list[Row]:
-        """Return the rows of the route table."""
-        one = "/issuers/{issuer}"
-        return [
-            Row("GET", "/issuers", "issuers:list", self.list, answers=Issuers),
-            Row("GET", one, "issuers:show", self.show, answers=Issuer, versioned=True),
-            Row("POST", one, "issuers:create", self.create, IssuerBody, Issuer),
-            Row("PUT", one, "issuers:update", self.update, IssuerBody, Issuer, versioned=True),
-            Row("DELETE", one, "issuers:delete", self.delete, versioned=True),
-        ]
-
-    async def list(self, call: Call) -> Issuers:
-        """Answer all issuers."""
+    async def issuers_list(self, call: Call) -> Issuers:
         return Issuers(await shown_list(await self._issuers.list(), _shown_issuer))
 
-    async def show(self, call: Call) -> Versioned:
-        """Answer an issuer."""
+    async def issuers_show(self, call: Call) -> Versioned:
         found = await self._issuers.show(_name(call))
         return Versioned(_shown_issuer(found), issuers.without_secret(found.issuer))
 
-    async def create(self, call: Call) -> Issuer:
-        """Accept the tokens of another issuer."""
+    async def issuers_create(self, call: Call) -> Issuer:
         wanted = _read(_name(call), await call.body())
         return _shown_issuer(await self._issuers.create(call.caller, wanted))
 
-    async def update(self, call: Call) -> Issuer:
-        """Replace what is set of an issuer."""
+    async def issuers_update(self, call: Call) -> Issuer:
         wanted = _read(_name(call), await call.body())
         return _shown_issuer(await self._issuers.update(call.caller, wanted))
 
-    async def delete(self, call: Call) -> None:
-        """Refuse the tokens of an issuer from now on."""
+    async def issuers_delete(self, call: Call) -> None:
         await self._issuers.delete(call.caller, _name(call))
 
 
@@ -65,31 +49,18 @@ class BindingRoutes:
     def __init__(self, bindings: issuers.Bindings) -> None:
         self._bindings = bindings
 
-    def rows(self) -> list[Row]:
-        """Return the rows of the route table."""
-        all_ = "/users/{user}/bindings"
-        one = all_ + "/{binding}"
-        return [
-            Row("GET", all_, "bindings:list", self.list, answers=Bindings),
-            Row("POST", one, "bindings:create", self.create, BindingBody, Binding),
-            Row("DELETE", one, "bindings:delete", self.delete),
-        ]
-
-    async def list(self, call: Call) -> Bindings:
-        """Answer the bindings of a user."""
+    async def bindings_list(self, call: Call) -> Bindings:
         found = await self._bindings.list(call.caller, call.user)
         return Bindings(await shown_list(found, _shown_binding))
 
-    async def create(self, call: Call) -> Binding:
-        """Let an identity at an issuer log in as a user."""
+    async def bindings_create(self, call: Call) -> Binding:
         wanted = _binding.read(await call.body())
         made = await self._bindings.create(
             call.caller, call.user, BindingName(call.names["binding"]), wanted.issuer or "", wanted.subject or ""
         )
         return _shown_binding(made)
 
-    async def delete(self, call: Call) -> None:
-        """Let an identity log in no more."""
+    async def bindings_delete(self, call: Call) -> None:
         await self._bindings.delete(call.caller, call.user, BindingName(call.names["binding"]))
 
 

@@ -10,7 +10,7 @@ from ams.core.names import snapshot_path, topic_path
 from ams.core.parallel_options import Changes, DeadLetterPolicy, ParallelOptions, RetryPolicy
 from ams.http.bodies import Reader
 from ams.http.routes.push import is_empty
-from ams.http.routing import PAGE, Call, Row, page_request, shown_page
+from ams.http.routing import Call, page_request, shown_page
 from ams.service import seeking
 from ams.storage.registry import records
 from ams.wire import subscriptions as wire
@@ -130,34 +130,20 @@ class SnapshotRoutes:
     def __init__(self, snapshots: seeking.Snapshots) -> None:
         self._snapshots = snapshots
 
-    def rows(self) -> list[Row]:
-        """Return the rows of the route table."""
-        every, one = "/projects/{project}/snapshots", "/projects/{project}/snapshots/{snapshot}"
-        return [
-            Row("GET", every, "snapshots:list", self.list, answers=wire.Snapshots, parameters=PAGE),
-            Row("GET", one, "snapshots:show", self.show, answers=wire.Snapshot),
-            Row("PUT", one, "snapshots:create", self.create, wire.NewSnapshot, wire.Snapshot),
-            Row("DELETE", one, "snapshots:delete", self.delete),
-        ]
-
-    async def list(self, call: Call) -> wire.Snapshots:
-        """Answer a page of snapshots."""
+    async def snapshots_list(self, call: Call) -> wire.Snapshots:
         page = await self._snapshots.list(call.caller, page_request(call))
         return await shown_page(wire.Snapshots, "snapshots", page, lambda each: _shown(call.project, each))
 
-    async def show(self, call: Call) -> wire.Snapshot:
-        """Answer a snapshot; here alone with what retention has taken of it."""
+    async def snapshots_show(self, call: Call) -> wire.Snapshot:
         found, lost = await self._snapshots.show(call.caller, call.snapshot)
         return _shown(call.project, found, lost)
 
-    async def create(self, call: Call) -> wire.Snapshot:
-        """Remember where a parallel subscription stands."""
+    async def snapshots_create(self, call: Call) -> wire.Snapshot:
         wanted = _create.read(await call.body())
         made = await self._snapshots.create(call.caller, call.snapshot, wanted.subscription or "")
         return _shown(call.project, made)
 
-    async def delete(self, call: Call) -> None:
-        """Delete a snapshot."""
+    async def snapshots_delete(self, call: Call) -> None:
         await self._snapshots.delete(call.caller, call.snapshot)
 
 

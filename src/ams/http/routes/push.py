@@ -21,7 +21,7 @@ from ams.core.errors import Conflict, InvalidInput
 from ams.core.names import Offset, SubscriptionId, ack_offset, ack_prefix, topic_path
 from ams.core.push_config import AskedPush
 from ams.http.bodies import Reader
-from ams.http.routing import Call, Row, shown_list
+from ams.http.routing import Call, shown_list
 from ams.push.leases import HEARTBEAT_SECONDS, LEASE_SECONDS, Heartbeat
 from ams.push.report import ATTEMPTS
 from ams.push.upstream import Target, Verdict
@@ -30,17 +30,16 @@ from ams.service.delivering import Deliverer
 from ams.service.parallel.pulling import Puller
 from ams.service.parallel.settling import LeaseRequests, holder_of
 from ams.service.push.assignment import Assignment
-from ams.service.push.identity import ALGORITHM, CONFIGURATION, KEYS, PushIdentity
+from ams.service.push.identity import ALGORITHM, PushIdentity
 from ams.service.push.pushing import DISABLED, KEEP_SECONDS, Pushing, PushSecrets, PushStatus, PushWatcher
 from ams.wire import push as wire
+from ams.wire.actions import OPENID_KEYS
 from ams.wire.base import Request
 
 MAX_HELD = 10_000  # subscriptions one process may hold
 MAX_STATE_BYTES = 64 * 1024  # of one state, as JSON
-MAX_LEASE_BODY = 8 * 2**20
 MAX_WAITED_FOR = 1000  # subscriptions that one request may wait for
 MAX_WAIT_SECONDS = 30
-MAX_WAIT_BODY = 64 * 1024
 
 _HOLDER = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 _ID = re.compile(r"[!-~]{1,36}")  # of a subscription: no database needs to be asked for anything else
@@ -64,35 +63,19 @@ class PushRoutes:
         self._secrets = secrets
         self._watcher = watcher
 
-    def rows(self) -> list[Row]:
-        """Return the rows of the route table."""
-        one = "/projects/{project}/subscriptions/{subscription}"
-        modify, verify = "subscriptions:modifyPushConfig", "subscriptions:verifyPushEndpoint"
-        rotate = "subscriptions:rotatePushSecret"
-        return [
-            Row("POST", one + ":modifyPushConfig", modify, self.modify, wire.NewPushConfig, versioned=True),
-            Row("POST", one + ":verifyPushEndpoint", verify, self.verify, versioned=True),
-            Row("POST", one + ":rotatePushSecret", rotate, self.rotate, wire.SecretRotation, wire.NewSecret),
-            Row("GET", one + ":pushStatus", "subscriptions:pushStatus", self.look, answers=wire.PushReport),
-        ]
-
-    async def modify(self, call: Call) -> None:
-        """Replace a push configuration; an empty one makes it a pull subscription."""
+    async def subscriptions_modify_push_config(self, call: Call) -> None:
         wanted = asked(_modify.read(await call.body()).push_config)
         await self._pushing.modify(call.caller, call.subscription, wanted)
 
-    async def verify(self, call: Call) -> None:
-        """Ask the endpoint whether it wants the messages; what the body says does not matter."""
+    async def subscriptions_verify_push_endpoint(self, call: Call) -> None:
         await self._pushing.verify(call.caller, call.subscription)
 
-    async def rotate(self, call: Call) -> wire.NewSecret:
-        """Sign deliveries with a new secret from now on; nothing else ever shows it."""
+    async def subscriptions_rotate_push_secret(self, call: Call) -> wire.NewSecret:
         keep = _rotation.read(await call.body() or b"{}").keep_seconds
         made = await self._secrets.rotate(call.caller, call.subscription, KEEP_SECONDS if keep is None else keep)
         return wire.NewSecret(made.secret, optional_date(made.previous_until))
 
-    async def look(self, call: Call) -> wire.PushReport:
-        """Answer how the delivery of a subscription goes."""
+    async def subscriptions_push_status(self, call: Call) -> wire.PushReport:
         return _report(await self._watcher.look(call.caller, call.subscription))
 
 
@@ -202,17 +185,7 @@ class DeliveryRoutes:
     _dead_letters: DeadLetters
     _leases: LeaseRequests
 
-    def rows(self) -> list[Row]:
-        """Return the rows of the route table."""
-        letters = "/projects/{project}/subscriptions/{subscription}:deadLetter"
-        return [
-            Row("POST", "/push:lease", "push:lease", self.lease, wire.BeatBody, wire.Lease, most=MAX_LEASE_BODY),
-            Row("POST", "/push:wait", "push:wait", self.wait, wire.WaitBody, wire.Ready, most=MAX_WAIT_BODY),
-            Row("POST", letters, "subscriptions:deadLetter", self.dead_letter, wire.DeadLetter),
-        ]
-
-    async def lease(self, call: Call) -> wire.Lease:
-        """Answer what a process that delivers shall deliver from now on."""
+    async def push_lease(self, call: Call) -> wire.Lease:
         if not self._pushing.enabled:
             raise Conflict(DISABLED)
         body = _heartbeat.read(await call.body())
@@ -224,8 +197,7 @@ class DeliveryRoutes:
         changed = None if version == body.version else targets
         return wire.Lease(LEASE_SECONDS, HEARTBEAT_SECONDS, version, changed)
 
-    async def wait(self, call: Call) -> wire.Ready:
-        """Answer as soon as one of many subscriptions has something to pull."""
+    async def push_wait(self, call: Call) -> wire.Ready:
         if not self._pushing.enabled:
             raise Conflict(DISABLED)
         body = _wait.read(await call.body())
@@ -240,16 +212,12 @@ class DeliveryRoutes:
             ready = await self._deliverer.ready(waited_for, seconds, left, coming)
         return wire.Ready(sorted(ready))
 
-    async def dead_letter(self, call: Call) -> None:
-        """Put the next message aside into the dead letter topic, once however often asked, and acknowledge it.
-
-        A message of a parallel subscription has failed: it is put aside when that was as often as it may.
-        """
+    async def subscriptions_dead_letter(self, call: Call) -> None:
         letter = _letter.read(await call.body())
         prefix, ack_id = ack_prefix(call.project, call.subscription), letter.ack_id or ""
         verdict = Verdict(letter.reason or "", letter.attempts or 0, letter.status or 0)
         if await self._leases.deliverer.is_parallel(call.caller, call.subscription):
-            wait = Milliseconds(letter.wait or 0)
+            wait = Milliseconds(letter.wait or 0)  # it has failed, and is put aside when that was as often as it may
             await self._leases.refuse(call.caller, call.subscription, ack_ids_of(prefix, [ack_id]), wait, verdict)
             return
         offset = ack_offset(prefix, ack_id)
@@ -311,18 +279,9 @@ class PushIdentityRoutes:
     def __init__(self, identity: PushIdentity) -> None:
         self._identity = identity
 
-    def rows(self) -> list[Row]:
-        """Return the rows of the route table."""
-        return [
-            Row("GET", CONFIGURATION, None, self.configuration, answers=wire.OpenIdConfiguration, at_root=True),
-            Row("GET", KEYS, None, self.keys, answers=wire.Jwks, at_root=True),
-        ]
-
-    async def configuration(self, _call: Call) -> wire.OpenIdConfiguration:
-        """Who signs the tokens of deliveries in Google's form, and where the keys are."""
+    async def push_configuration(self, _call: Call) -> wire.OpenIdConfiguration:
         issuer = self._identity.issuer
-        return wire.OpenIdConfiguration(issuer, issuer + KEYS, ("id_token",), ("public",), (ALGORITHM,), _CLAIMS)
+        return wire.OpenIdConfiguration(issuer, issuer + OPENID_KEYS, ("id_token",), ("public",), (ALGORITHM,), _CLAIMS)
 
-    async def keys(self, _call: Call) -> wire.Jwks:
-        """The public keys that tokens of deliveries in Google's form are checked with."""
+    async def push_keys(self, _call: Call) -> wire.Jwks:
         return wire.Jwks(msgspec.convert(await self._identity.keys(), list[wire.Jwk]))

@@ -25,26 +25,23 @@ from ams.core.runs import runs_of
 from ams.http.errors import refusal
 from ams.http.fast import Gate
 from ams.http.routes.subscriptions import zulu_time
-from ams.http.routing import STREAMED_BYTES, Call, Row, Streamed
+from ams.http.routing import STREAMED_BYTES, Call, Streamed
 from ams.service.history import Asked, History, Past
 from ams.service.live import Live, Tail, Wanted
 from ams.service.reading import Range, RangeReader, RangeRequest
 from ams.wire import service as wire
-from ams.wire.messages import ReadMessage
+from ams.wire.actions import ARROW, EVENTS, LINES
 from ams.wire.projects import TopicOffsets
 from ams.wire.subscriptions import OffsetAt
 from ams.workers import NoWorker, Pool, TaskFailed
 
 T = TypeVar("T")
 
-LINES = "application/x-ndjson"
-ARROW = "application/vnd.apache.arrow.stream"
 DEFAULT_MESSAGES = 10_000  # when a read does not say how many
 END = b"\xff\xff\xff\xff\x00\x00\x00\x00"  # of an Arrow IPC stream
 COSTLY = 300  # messages with attributes or keys that are made into Arrow here at once
 _DATA = b'"data"'  # how the fragment of a message begins that has nothing else
 _WORKER_SECONDS = 10.0  # for a worker to make a piece; after that it is made here
-EVENTS = "text/event-stream"
 HELD = 64 * 1024  # bytes that a view without a tail counts for in the memory of answers
 SILENCE = 15.0  # seconds after which a comment says that the view is alive: proxies close what is silent for longer
 PROXY = ((b"cache-control", b"no-store"), (b"x-accel-buffering", b"no"))
@@ -61,30 +58,16 @@ class ReadingRoutes:
         self._workers = workers
         self._turn = asyncio.Lock()  # one piece is made at a time
 
-    def rows(self) -> list[Row]:
-        """Return the rows of the route table."""
-        one = "/projects/{project}/topics/{topic}"
-        bounds = ("from", "to", "max", "subscription")
-        time = ("time", "subscription")
-        return [
-            Row("GET", one + ":offsets", "topics:offsets", self.offsets, None, TopicOffsets, ("subscription",)),
-            Row("GET", one + ":timeToOffset", "topics:timeToOffset", self.of_time, None, OffsetAt, time),
-            Row("GET", one + ":read", "topics:read", self.read, None, ReadMessage, bounds, forms=(LINES, ARROW)),
-        ]
-
-    async def offsets(self, call: Call) -> TopicOffsets:
-        """Answer the bounds of a topic."""
+    async def topics_offsets(self, call: Call) -> TopicOffsets:
         bounds = await self._reader.bounds(call.caller, call.topic, call.parameter("subscription"))
         return TopicOffsets(bounds.oldest, bounds.end)
 
-    async def of_time(self, call: Call) -> OffsetAt:
-        """Answer where a read of what was published at `time` or later begins."""
+    async def topics_time_to_offset(self, call: Call) -> OffsetAt:
         topic = await self._reader.topic(call.caller, call.topic, call.parameter("subscription"))
         time = zulu_time(call.parameter("time") or "")
         return OffsetAt(await self._reader.offset_at(topic, time))
 
-    async def read(self, call: Call) -> Streamed:
-        """Answer the messages of a range, a piece at a time."""
+    async def topics_read(self, call: Call) -> Streamed:
         form = wanted_form(call.header(b"accept"))
         wanted = RangeRequest(_number(call, "from"), _number(call, "to"), _number(call, "max", 1) or DEFAULT_MESSAGES)
         planned = await self._reader.plan(call.caller, call.topic, wanted, call.parameter("subscription"))
@@ -198,25 +181,7 @@ class WatchRoutes:
         self._history = history
         self._gate = gate
 
-    def rows(self) -> list[Row]:
-        """Return the rows of the route table."""
-        one, of = "/projects/{project}", ("topics", "subscriptions")
-        return [
-            Row(
-                "GET",
-                one + ":watch",
-                "projects:watch",
-                self.watch,
-                None,
-                wire.Counts,
-                (*of, "tail", "filter"),
-                (EVENTS,),
-            ),
-            Row("GET", one + ":history", "projects:history", self.history, None, wire.History, (*of, "span")),
-        ]
-
-    async def watch(self, call: Call) -> Streamed:
-        """Answer counts of topics and subscriptions as they change, and messages as they are published, as events."""
+    async def projects_watch(self, call: Call) -> Streamed:
         tail, chosen = call.parameter("tail") or "", call.parameter("filter") or ""
         wanted = Wanted(_names(call, "topics"), _names(call, "subscriptions"), tail, chosen)
 
@@ -226,8 +191,7 @@ class WatchRoutes:
         held = STREAMED_BYTES if wanted.tail else HELD
         return Streamed(EVENTS, PROXY, events(self._live.view(wanted, call.names, admit)), held, is_endless=True)
 
-    async def history(self, call: Call) -> wire.History:
-        """Answer what was published, delivered and waiting in the last hour or day, by interval."""
+    async def projects_history(self, call: Call) -> wire.History:
         asked = Asked(_names(call, "topics"), _names(call, "subscriptions"), call.parameter("span") or "hour")
         return _shown(await self._history.read(call.caller, asked))
 

@@ -10,7 +10,7 @@ from ams.core.errors import BadRequest, InvalidInput
 from ams.core.messages import message
 from ams.core.names import revision_id, schema_path
 from ams.http.bodies import Reader, bad_request, first_value, strings
-from ams.http.routing import Call, Row, Versioned, shown_list
+from ams.http.routing import Call, Versioned, shown_list
 from ams.service import schemas
 from ams.service.validators import Candidate
 from ams.storage.registry import records
@@ -37,61 +37,38 @@ class SchemaRoutes:
     def __init__(self, schemas: schemas.Schemas) -> None:
         self._schemas = schemas
 
-    def rows(self) -> list[Row]:
-        """Return the rows of the route table."""
-        every, one = "/projects/{project}/schemas", "/projects/{project}/schemas/{schema}"
-        validate = "schemas:validateMessage"
-        return [
-            Row("POST", one + ":validate", validate, self.validate, wire.CandidateBody, wire.Validated, most=None),
-            Row("POST", one + ":dryRun", "schemas:dryRun", self.dry_run, wire.DryRunBody, wire.DryRun),
-            Row("GET", one + ":revisions", "schemas:revisions", self.revisions, answers=wire.Revisions),
-            Row("POST", one, "schemas:create", self.create, wire.SchemaBody, wire.Schema),
-            Row("GET", one, "schemas:show", self.show, answers=wire.Schema, versioned=True),
-            Row("GET", every, "schemas:list", self.list, answers=wire.Schemas),
-            Row("PUT", one, "schemas:update", self.update, wire.SchemaBody, wire.Schema, versioned=True),
-            Row("DELETE", one, "schemas:delete", self.delete, versioned=True),
-        ]
-
-    async def list(self, call: Call) -> wire.Schemas:
-        """Answer all schemas, oldest first."""
+    async def schemas_list(self, call: Call) -> wire.Schemas:
         found = await self._schemas.list(call.caller)
         return wire.Schemas(await shown_list(found, lambda each: _shown(call, each)))
 
-    async def show(self, call: Call) -> Versioned:
-        """Answer a schema."""
+    async def schemas_show(self, call: Call) -> Versioned:
         schema = await self._schemas.show(call.caller, call.schema)
         return Versioned(_shown(call, schema), schema)
 
-    async def revisions(self, call: Call) -> wire.Revisions:
-        """Answer all that a schema has said, the newest first."""
+    async def schemas_revisions(self, call: Call) -> wire.Revisions:
         found = await self._schemas.revisions(call.caller, call.schema)
         return wire.Revisions(await shown_list(found, _revision))
 
-    async def create(self, call: Call) -> wire.Schema:
-        """Make a schema."""
+    async def schemas_create(self, call: Call) -> wire.Schema:
         details = _said(await call.body())
         return _shown(call, await self._schemas.create(call.caller, call.schema, details))
 
-    async def update(self, call: Call) -> wire.Schema:
-        """Rename or change a schema."""
+    async def schemas_update(self, call: Call) -> wire.Schema:
         body = await call.body()
         schema = await self._schemas.show(call.caller, call.schema)
         updated = await self._schemas.update(call.caller, schema, _said(body))
         return _shown(call, updated)
 
-    async def delete(self, call: Call) -> None:
-        """Delete a schema and detach it from its topics."""
+    async def schemas_delete(self, call: Call) -> None:
         await self._schemas.delete(call.caller, call.schema)
 
-    async def validate(self, call: Call) -> wire.Validated:
-        """Ask whether one message would be allowed."""
+    async def schemas_validate_message(self, call: Call) -> wire.Validated:
         body = await call.body()
         schema = await self._schemas.show(call.caller, call.schema)
         await self._schemas.validate(schema, _candidate(schema, body))
         return wire.Validated("Message validated successfully")
 
-    async def dry_run(self, call: Call) -> wire.DryRun:
-        """Ask which messages of a topic would not have been allowed."""
+    async def schemas_dry_run(self, call: Call) -> wire.DryRun:
         wanted = _dry_run.read(await call.body())
         count = DEFAULT_DRY_RUN if wanted.messages is None else wanted.messages
         if count < 1:

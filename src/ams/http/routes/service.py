@@ -3,18 +3,16 @@ why nothing arrives, what is wrong with the service, and the audit log.
 """
 
 import asyncio
-from collections.abc import Collection
 
 from ams.core.clock import Milliseconds
 from ams.core.names import subscription_path, topic_path
-from ams.http.routing import PAGE, Call, Row, page_request
+from ams.http.auditing import CHANGES
+from ams.http.routing import Call, page_request
 from ams.service import doctor, metrics
 from ams.service.service_doctor import About, ServiceDoctor
 from ams.storage.audit.records import FILTERS, AuditRecords, listing, wanted
 from ams.storage.registry.records import Subscription
 from ams.wire import service as wire
-
-WINDOW = ("start_date", "end_date", "projects")  # days `YYYY-MM-DD`, both included, and names joined by commas
 
 
 class ServiceRoutes:
@@ -25,54 +23,31 @@ class ServiceRoutes:
         self._metrics = metrics
         self._usage = usage
 
-    def rows(self) -> list[Row]:
-        """Return the rows of the route table; `/users/usageReport` comes before `/users/{user}` (contract 1.3)."""
-        one = "/projects/{project}"
-        subscription = one + "/subscriptions/{subscription}:metrics"
-        return [
-            Row("GET", "/status", None, self.status, answers=wire.Status, parameters=("details",)),
-            Row("GET", "/version", None, self.version, answers=wire.Version),
-            Row("GET", "/metrics", "ams:metrics", self.node, answers=wire.Metrics),
-            Row("GET", "/metrics/va_metrics", "ams:vaMetrics", self.va_metrics, None, wire.VaMetrics, WINDOW),
-            Row("GET", "/users/usageReport", None, self.usage_report, None, wire.UsageReport, WINDOW, counted=True),
-            Row("GET", one + "/topics/{topic}:metrics", "topics:metrics", self.topic, answers=wire.Metrics),
-            Row("GET", subscription, "subscriptions:metrics", self.subscription, answers=wire.Metrics),
-            Row("GET", one + ":metrics", "projects:metrics", self.project, answers=wire.Metrics),
-        ]
-
-    async def status(self, call: Call) -> wire.Status:
-        """Whether all is well."""
+    async def ams_health_status(self, call: Call) -> wire.Status:
         details = call.parameter("details") == "true"
         if details:
             await self._about.require_viewer(call.token)
         return await self._about.status(details=details)
 
-    async def version(self, call: Call) -> wire.Version:
-        """What runs here."""
+    async def version_list(self, call: Call) -> wire.Version:
         return await self._about.version(call.token)
 
-    async def node(self, _call: Call) -> wire.Metrics:
-        """Answer what the service takes of its machine."""
+    async def ams_metrics(self, _call: Call) -> wire.Metrics:
         return wire.Metrics(await self._metrics.node())
 
-    async def project(self, call: Call) -> wire.Metrics:
-        """Answer the metrics of a project."""
+    async def projects_metrics(self, call: Call) -> wire.Metrics:
         return wire.Metrics(await self._metrics.project(call.caller))
 
-    async def topic(self, call: Call) -> wire.Metrics:
-        """Answer the metrics of a topic."""
+    async def topics_metrics(self, call: Call) -> wire.Metrics:
         return wire.Metrics(await self._metrics.topic(call.caller, call.topic))
 
-    async def subscription(self, call: Call) -> wire.Metrics:
-        """Answer the metrics of a subscription."""
+    async def subscriptions_metrics(self, call: Call) -> wire.Metrics:
         return wire.Metrics(await self._metrics.subscription(call.caller, call.subscription))
 
-    async def va_metrics(self, call: Call) -> wire.VaMetrics:
-        """Answer what was published and created in a window of days, by project."""
+    async def ams_va_metrics(self, call: Call) -> wire.VaMetrics:
         return await self._usage.va_metrics(*_window(call))
 
-    async def usage_report(self, call: Call) -> wire.UsageReport:
-        """Answer the same of the projects the caller administers."""
+    async def users_usage_report(self, call: Call) -> wire.UsageReport:
         return await self._usage.report(call.token, *_window(call))
 
 
@@ -85,21 +60,11 @@ class DoctorRoutes:
         self._service = service
         self._node = node
 
-    def rows(self) -> list[Row]:
-        """Return the rows of the route table."""
-        path = "/projects/{project}/subscriptions/{subscription}:doctor"
-        return [
-            Row("GET", path, "subscriptions:doctor", self.look, answers=wire.Diagnosis),
-            Row("GET", "/doctor", "service:doctor", self.look_at_service, answers=wire.ServiceDiagnosis),
-        ]
-
-    async def look(self, call: Call) -> wire.Diagnosis:
-        """Answer why nothing arrives."""
+    async def subscriptions_doctor(self, call: Call) -> wire.Diagnosis:
         diagnosis = await self._doctor.look(call.caller, call.subscription)
         return _report(call.project, diagnosis)
 
-    async def look_at_service(self, _call: Call) -> wire.ServiceDiagnosis:
-        """Answer what is wrong with the service."""
+    async def service_doctor(self, _call: Call) -> wire.ServiceDiagnosis:
         found, alive = await asyncio.gather(self._service.look(), self._service.nodes_alive())
         nodes = [wire.ServiceNode(each.url, each.name == self._node) for each in alive]
         return wire.ServiceDiagnosis(not any(finding.wrong for finding in found), found, nodes)
@@ -108,24 +73,18 @@ class DoctorRoutes:
 class AuditRoutes:
     """The routes of the audit log."""
 
-    def __init__(self, records: AuditRecords, actions: Collection[str]) -> None:
-        """`actions` are those of which there may be events."""
+    def __init__(self, records: AuditRecords) -> None:
         self._records = records
-        self._actions = actions
 
-    def rows(self) -> list[Row]:
-        """Return the rows of the route table."""
-        return [Row("GET", "/audit", "audit:list", self.list, answers=wire.Lines, parameters=(*FILTERS, *PAGE))]
-
-    async def list(self, call: Call) -> wire.Lines:
-        """Answer who did which change, newest first."""
+    async def audit_list(self, call: Call) -> wire.Lines:
         page = page_request(call)
-        asked = wanted({name: call.parameter(name) or "" for name in FILTERS}, self._actions)
+        asked = wanted({name: call.parameter(name) or "" for name in FILTERS}, CHANGES)
         return await listing(self._records, asked, page.size, page.token)
 
 
 def _window(call: Call) -> tuple[str, str, str]:
-    start, end, projects = (call.parameter(name) or "" for name in WINDOW)
+    """Return first and last day, and names of projects joined by commas."""
+    start, end, projects = (call.parameter(name) or "" for name in ("start_date", "end_date", "projects"))
     return start, end, projects
 
 

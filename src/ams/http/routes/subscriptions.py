@@ -16,7 +16,7 @@ from ams.http.bodies import Reader, read_access_change, read_access_list
 from ams.http.messages import ack_ids_in_turns
 from ams.http.routes.parallel import asked_changes, asked_options, shown_options
 from ams.http.routes.push import asked, shown_push
-from ams.http.routing import PAGE, Call, Row, Versioned, page_request, shown_page
+from ams.http.routing import Call, Versioned, page_request, shown_page
 from ams.service import subscriptions
 from ams.service.lookup import without_access_list
 from ams.service.parallel.settling import LeaseRequests
@@ -24,7 +24,7 @@ from ams.service.push.pushing import Pushing
 from ams.service.seeking import Seeker
 from ams.storage.registry import records
 from ams.wire import subscriptions as wire
-from ams.wire.projects import AccessListChange, Acl, NewAccessList
+from ams.wire.projects import Acl
 from ams.wire.push import PushConfig
 
 _ZULU = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})[T ]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,9}))?Z")
@@ -47,47 +47,16 @@ class SubscriptionRoutes:
         self._pushing = pushing
         self._leases = leases
 
-    def rows(self) -> list[Row]:
-        """Return the rows of the route table."""
-        every, one = "/projects/{project}/subscriptions", "/projects/{project}/subscriptions/{subscription}"
-        deadline, extend = "subscriptions:modifyAckDeadline", "subscriptions:extendLeases"
-        return [
-            Row("GET", every, "subscriptions:list", self.list, answers=wire.Subscriptions, parameters=PAGE),
-            Row("GET", one + ":acl", "subscriptions:acl", self.acl, answers=Acl, versioned=True),
-            Row("POST", one + ":modifyAcl", "subscriptions:modifyAcl", self.modify_acl, NewAccessList, versioned=True),
-            Row(
-                "POST", one + ":changeAcl", "subscriptions:changeAcl", self.change_acl, AccessListChange, Acl,
-                versioned=True,
-            ),
-            Row(
-                "POST", one + ":modifyAckDeadline", deadline, self.modify_ack_deadline, wire.AckDeadline, most=None,
-                versioned=True,
-            ),
-            Row(
-                "POST", one + ":update", "subscriptions:update", self.update, wire.SubscriptionChanges,
-                wire.Subscription, versioned=True,
-            ),
-            Row("POST", one + ":detach", "subscriptions:detach", self.detach, versioned=True),
-            Row("POST", one + ":nack", "subscriptions:nack", self.nack, wire.Nack, most=None),
-            Row("POST", one + ":extendLeases", extend, self.extend_leases, wire.AckDeadline, most=None),
-            Row("GET", one, "subscriptions:show", self.show, answers=wire.Subscription, versioned=True),
-            Row("PUT", one, "subscriptions:create", self.create, wire.NewSubscription, wire.Subscription),
-            Row("DELETE", one, "subscriptions:delete", self.delete, versioned=True),
-        ]  # fmt: skip
-
-    async def list(self, call: Call) -> wire.Subscriptions:
-        """Answer a page of subscriptions."""
+    async def subscriptions_list(self, call: Call) -> wire.Subscriptions:
         page = await self._subscriptions.list(call.caller, page_request(call))
         return await shown_page(wire.Subscriptions, "subscriptions", page, lambda each: _shown(call.project, each))
 
-    async def show(self, call: Call) -> Versioned:
-        """Answer a subscription; here alone with the state of its delivery, which its version is not of."""
+    async def subscriptions_show(self, call: Call) -> Versioned:
         subscription = await self._subscriptions.show(call.caller, call.subscription)
         status = await self._pushing.status(call.project, subscription)
         return Versioned(_shown(call.project, subscription, status), without_access_list(subscription))
 
-    async def create(self, call: Call) -> wire.Subscription:
-        """Make a subscription at the present end of its topic."""
+    async def subscriptions_create(self, call: Call) -> wire.Subscription:
         wanted = _create.read(await call.body())
         subscription = await self._subscriptions.create(
             call.caller,
@@ -99,23 +68,19 @@ class SubscriptionRoutes:
         )
         return _shown(call.project, subscription)
 
-    async def update(self, call: Call) -> wire.Subscription:
-        """Change options of a parallel subscription; answer it as it is then."""
+    async def subscriptions_update(self, call: Call) -> wire.Subscription:
         changes = asked_changes(_update.read(await call.body()))
         subscription = await self._subscriptions.change(call.caller, call.subscription, changes)
         return _shown(call.project, subscription)
 
-    async def detach(self, call: Call) -> None:
-        """Let a parallel subscription get nothing any more, for good."""
+    async def subscriptions_detach(self, call: Call) -> None:
         await self._subscriptions.detach(call.caller, call.subscription)
 
-    async def delete(self, call: Call) -> dict[str, str] | None:
-        """Delete a subscription; one that was delivered answers what becomes of that."""
+    async def subscriptions_delete(self, call: Call) -> dict[str, str] | None:
         message = await self._subscriptions.delete(call.caller, call.subscription)
         return {"message": message} if message else None
 
-    async def modify_ack_deadline(self, call: Call) -> None:
-        """Change the acknowledgement deadline; an absent one is 0. With ids: the end of their leases."""
+    async def subscriptions_modify_ack_deadline(self, call: Call) -> None:
         wanted = _ack_deadline.read(await call.body())
         seconds = wanted.ack_deadline_seconds or 0
         if wanted.ack_ids is UNSET:
@@ -123,8 +88,7 @@ class SubscriptionRoutes:
         else:
             await self._extend(call, wanted.ack_ids or [], seconds)
 
-    async def extend_leases(self, call: Call) -> None:
-        """Let leases of a parallel subscription go on, for a worker that delivers."""
+    async def subscriptions_extend_leases(self, call: Call) -> None:
         wanted = _ack_deadline.read(await call.body())
         await self._extend(call, wanted.ack_ids or [], wanted.ack_deadline_seconds or 0)
 
@@ -133,8 +97,7 @@ class SubscriptionRoutes:
         ids = await ack_ids_in_turns(_prefix(call), ack_ids)
         await self._leases.extend(call.caller, call.subscription, ids, seconds)
 
-    async def nack(self, call: Call) -> None:
-        """Give messages of a parallel subscription back."""
+    async def subscriptions_nack(self, call: Call) -> None:
         wanted = _nack.read(await call.body())
         has_failed = wanted.failed is not False
         if wanted.delay_seconds is not None and not has_failed:
@@ -145,18 +108,15 @@ class SubscriptionRoutes:
         else:
             await self._leases.give_back(call.caller, call.subscription, ids)
 
-    async def acl(self, call: Call) -> Versioned:
-        """Answer who is on a subscription's access list."""
+    async def subscriptions_acl(self, call: Call) -> Versioned:
         listed = await self._subscriptions.access_list(call.caller, call.subscription)
         return Versioned(Acl(listed), listed)
 
-    async def modify_acl(self, call: Call) -> None:
-        """Replace a subscription's access list."""
+    async def subscriptions_modify_acl(self, call: Call) -> None:
         names = read_access_list(await call.body(), _BAD_ACCESS_LIST)
         await self._subscriptions.set_access_list(call.caller, call.subscription, names)
 
-    async def change_acl(self, call: Call) -> Acl:
-        """Add users to a subscription's access list and remove others; answer the list."""
+    async def subscriptions_change_acl(self, call: Call) -> Acl:
         add, remove = read_access_change(await call.body(), _BAD_ACCESS_LIST)
         return Acl(await self._subscriptions.change_access_list(call.caller, call.subscription, add, remove))
 
@@ -171,33 +131,19 @@ class OffsetRoutes:
     def __init__(self, seeker: Seeker) -> None:
         self._seeker = seeker
 
-    def rows(self) -> list[Row]:
-        """Return the rows of the route table."""
-        one, at_time = "/projects/{project}/subscriptions/{subscription}", "subscriptions:timeToOffset"
-        return [
-            Row("GET", one + ":offsets", "subscriptions:offsets", self.show, answers=wire.Offsets),
-            Row("GET", one + ":timeToOffset", at_time, self.of_time, answers=wire.OffsetAt, parameters=("time",)),
-            Row("POST", one + ":modifyOffset", "subscriptions:modifyOffset", self.modify, wire.NewOffset),
-            Row("POST", one + ":seek", "subscriptions:seek", self.seek, wire.Seek, wire.Offsets),
-        ]
-
-    async def show(self, call: Call) -> wire.Offsets:
-        """Answer the topic's bounds and where the subscription stands between them."""
+    async def subscriptions_offsets(self, call: Call) -> wire.Offsets:
         return await self._seeker.offsets(call.caller, call.subscription)
 
-    async def of_time(self, call: Call) -> wire.OffsetAt:
-        """Answer the first message published at `time` or later; subscription and access list come before `time`."""
+    async def subscriptions_time_to_offset(self, call: Call) -> wire.OffsetAt:
         await self._seeker.require(call.caller, call.subscription)
         time = zulu_time(call.parameter("time") or "")
         return wire.OffsetAt(await self._seeker.offset_at(call.caller, call.subscription, time))
 
-    async def modify(self, call: Call) -> None:
-        """Move the subscription; an absent offset is 0."""
+    async def subscriptions_modify_offset(self, call: Call) -> None:
         offset = _offset.read(await call.body()).offset or 0
         await self._seeker.seek(call.caller, call.subscription, offset)
 
-    async def seek(self, call: Call) -> wire.Offsets:
-        """Move the subscription to a time, an offset or a snapshot, in one step; answer where it stands."""
+    async def subscriptions_seek(self, call: Call) -> wire.Offsets:
         wanted = _seek.read(await call.body())
         if wanted.snapshot is not None:
             if wanted.time is not None or wanted.offset is not None:

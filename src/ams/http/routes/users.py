@@ -11,13 +11,12 @@ from ams.core.errors import InvalidInput
 from ams.core.names import RegistrationId, TokenName, UserId
 from ams.core.public_keys import PublicKey, client_email
 from ams.http.bodies import Reader, first_value, strings
-from ams.http.routing import PAGE, Call, Row, Versioned, page_request, shown_list, shown_page
+from ams.http.routing import Call, Versioned, page_request, shown_list, shown_page
 from ams.service import users
 from ams.service.users import Tokens
 from ams.storage.audit.event import moment
 from ams.storage.registry import records
 from ams.storage.registry.records import UserDetails
-from ams.storage.registry.users import FILTERS
 from ams.wire import users as wire
 from ams.wire.base import Nothing
 
@@ -33,63 +32,40 @@ class UserRoutes:
         self._users = users
         self._admission = admission
 
-    def rows(self) -> list[Row]:
-        """Return the rows of the route table; `/users/profile` comes before `/users/{user}` (contract 1.3)."""
-        return [
-            Row("GET", "/users:byToken/{token}", "users:byToken", self.by_token, answers=wire.User),
-            Row("GET", "/users:byUUID/{uuid}", "users:byUUID", self.by_uuid, answers=wire.User),
-            Row("GET", "/users", "users:list", self.list, answers=wire.Users, parameters=(*PAGE, "project", "details")),
-            Row("GET", "/users/profile", None, self.profile, answers=wire.User, counted=True),
-            Row("POST", "/users/{user}:refreshToken", "users:refreshToken", self.refresh_token, answers=wire.User),
-            Row("GET", "/users/{user}", "users:show", self.show, answers=wire.User, versioned=True),
-            Row("POST", "/users/{user}", "users:create", self.create, wire.UserBody, wire.User),
-            Row("PUT", "/users/{user}", "users:update", self.update, wire.UserBody, wire.User, versioned=True),
-            Row("DELETE", "/users/{user}", "users:delete", self.delete, versioned=True),
-        ]
-
-    async def list(self, call: Call) -> wire.Users:
-        """Answer a page of users; the project filter is checked before the page parameters."""
+    async def users_list(self, call: Call) -> wire.Users:
         project = await self._users.project_filter(call.parameter("project") or "")
         page = await self._users.list(
             call.caller, page_request(call), project=project, details=call.parameter("details") == "true"
         )
         return await shown_page(wire.Users, "users", page, shown_user)
 
-    async def show(self, call: Call) -> Versioned:
-        """Answer a user by name."""
+    async def users_show(self, call: Call) -> Versioned:
         user = await self._users.show(call.caller, call.user)
         return Versioned(shown_user(user), user)
 
-    async def by_token(self, call: Call) -> wire.User:
-        """Answer the owner of a token."""
+    async def users_by_token(self, call: Call) -> wire.User:
         return shown_user(await self._users.by_token(call.caller, call.names["token"]))
 
-    async def by_uuid(self, call: Call) -> wire.User:
-        """Answer a user by identity."""
+    async def users_by_uuid(self, call: Call) -> wire.User:
         user = await self._users.by_uuid(call.caller, UserId(call.names["uuid"]))
         return shown_user(user)
 
-    async def profile(self, call: Call) -> wire.User:
-        """Answer the caller's own user."""
+    async def users_profile(self, call: Call) -> wire.User:
         caller = await self._admission.oneself(call.token)
         return shown_user(await self._users.profile(caller))
 
-    async def create(self, call: Call) -> wire.User:
-        """Make a user; a name in the body is ignored, the path decides."""
+    async def users_create(self, call: Call) -> wire.User:
         details = _details(_user.read(await call.body()))
         return shown_user(await self._users.create(call.caller, call.user, details))
 
-    async def update(self, call: Call) -> wire.User:
-        """Change what the body says about a user."""
+    async def users_update(self, call: Call) -> wire.User:
         details = _details(_user.read(await call.body()))
         return shown_user(await self._users.update(call.caller, call.user, details))
 
-    async def refresh_token(self, call: Call) -> wire.User:
-        """Give a user a new token; what the body says does not matter."""
+    async def users_refresh_token(self, call: Call) -> wire.User:
         return shown_user(await self._users.refresh_token(call.caller, call.user))
 
-    async def delete(self, call: Call) -> None:
-        """Delete a user."""
+    async def users_delete(self, call: Call) -> None:
         await self._users.delete(call.caller, call.user)
 
 
@@ -99,26 +75,13 @@ class TokenRoutes:
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
 
-    def rows(self) -> list[Row]:
-        """Return the rows of the route table."""
-        all_, one = "/users/{user}/tokens", "/users/{user}/tokens/{token}"
-        return [
-            Row("GET", all_, "tokens:list", self.list, answers=wire.NamedTokens),
-            Row("GET", one, "tokens:show", self.show, answers=wire.Token),
-            Row("POST", one, "tokens:create", self.create, wire.NewToken, wire.Token),
-            Row("DELETE", one, "tokens:revoke", self.revoke),
-        ]
-
-    async def list(self, call: Call) -> wire.NamedTokens:
-        """Answer the named tokens of a user, without their texts."""
+    async def tokens_list(self, call: Call) -> wire.NamedTokens:
         return wire.NamedTokens([_shown_token(each) for each in await self._tokens.list(call.caller, call.user)])
 
-    async def show(self, call: Call) -> wire.Token:
-        """Answer a named token, without its text."""
+    async def tokens_show(self, call: Call) -> wire.Token:
         return _shown_token(await self._tokens.show(call.caller, call.user, TokenName(call.names["token"])))
 
-    async def create(self, call: Call) -> wire.Token:
-        """Make a named token; its text is in this answer and nowhere else, if it has one."""
+    async def tokens_create(self, call: Call) -> wire.Token:
         wanted = _read_new_token(await call.body())
         given = wanted.rights
         made, text = await self._tokens.create(
@@ -132,8 +95,7 @@ class TokenRoutes:
         )
         return _shown_token(made, text)
 
-    async def revoke(self, call: Call) -> None:
-        """Remove a named token: it is dead at once."""
+    async def tokens_revoke(self, call: Call) -> None:
         await self._tokens.revoke(call.caller, call.user, TokenName(call.names["token"]))
 
 
@@ -143,46 +105,28 @@ class RegistrationRoutes:
     def __init__(self, registrations: users.Registrations) -> None:
         self._registrations = registrations
 
-    def rows(self) -> list[Row]:
-        """Return the rows of the route table."""
-        all_, one = "/registrations", "/registrations/{uuid}"
-        return [
-            Row("POST", all_, "registrations:newUser", self.create, wire.ApplicantBody, wire.Registration),
-            Row("GET", all_, "registrations:list", self.list, answers=wire.Registrations, parameters=FILTERS),
-            Row("POST", one + ":accept", "registrations:acceptNewUser", self.accept, answers=wire.User),
-            Row("POST", one + ":decline", "registrations:declineNewUser", self.decline, wire.DeclineBody, Nothing),
-            Row("GET", one, "registrations:show", self.show, answers=wire.Registration),
-            Row("DELETE", one, "registrations:delete", self.delete),
-        ]
-
-    async def create(self, call: Call) -> wire.Registration:
-        """Register an applicant who wants to become a user."""
+    async def registrations_new_user(self, call: Call) -> wire.Registration:
         wanted = _applicant.read(await call.body())
         applicant = records.Applicant(**{name: value or "" for name, value in msgspec.structs.asdict(wanted).items()})
         return _shown_registration(await self._registrations.register(applicant))
 
-    async def list(self, call: Call) -> wire.Registrations:
-        """Answer registrations, oldest first."""
-        found = await self._registrations.list({name: call.parameter(name) or "" for name in FILTERS})
+    async def registrations_list(self, call: Call) -> wire.Registrations:
+        found = await self._registrations.list({name: call.parameter(name) or "" for name in wire.REGISTRATION_FILTERS})
         return wire.Registrations(await shown_list(found, _shown_registration))
 
-    async def show(self, call: Call) -> wire.Registration:
-        """Answer a registration."""
+    async def registrations_show(self, call: Call) -> wire.Registration:
         return _shown_registration(await self._registrations.show(_identity(call)))
 
-    async def accept(self, call: Call) -> wire.User:
-        """Make the user a registration asks for; what the body says does not matter."""
+    async def registrations_accept_new_user(self, call: Call) -> wire.User:
         return shown_user(await self._registrations.accept(call.caller, _identity(call)))
 
-    async def decline(self, call: Call) -> Nothing:
-        """Refuse a registration. It is looked for before the body is read, and only the first value of that counts."""
+    async def registrations_decline_new_user(self, call: Call) -> Nothing:
         await self._registrations.require_pending(_identity(call))
         comment = strings(first_value(await call.body())).get("comment", "")
         await self._registrations.decline(call.caller, _identity(call), comment)
         return Nothing()
 
-    async def delete(self, call: Call) -> None:
-        """Forget a registration."""
+    async def registrations_delete(self, call: Call) -> None:
         await self._registrations.delete(_identity(call))
 
 

@@ -29,8 +29,6 @@ from ams.storage.registry.keys import PUSH, SigningKey, SigningKeyRecords
 ALGORITHM = "RS256"
 LIVES_SECONDS, RENEWED_SECONDS = 3600, 1800
 """How long a token is good, and when it is replaced."""
-CONFIGURATION = "/.well-known/openid-configuration"
-KEYS = "/.well-known/jwks.json"
 _BITS, _EXPONENT, _ID_LENGTH = 2048, 65537, 40
 
 logger = structlog.get_logger("ams.push")

@@ -20,7 +20,7 @@ from ams.core.clock import Milliseconds
 from ams.core.errors import InvalidInput
 from ams.storage.audit.event import DONE, FAILED, FIELDS, LOGIN, REFUSED, AuditEvent, fitting, moment, shown
 from ams.storage.database.database import Database
-from ams.wire.service import Lines
+from ams.wire.service import EVENT_FILTERS, Lines
 
 USUAL_SIZE = 100  # events of a page by default
 MOST = 1000  # most events of a page
@@ -199,7 +199,7 @@ def audit_table(metadata: sa.MetaData, name: str) -> sa.Table:
     return table
 
 
-FILTERS = ("since", "until", "actor", "action", "address", "result")
+FILTERS = EVENT_FILTERS
 
 
 def wanted(said: Mapping[str, str], actions: Collection[str] = ()) -> EventFilter:

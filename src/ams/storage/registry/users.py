@@ -402,9 +402,6 @@ def put_memberships(connection: sa.Connection, user: UserId, roles: Roles, quota
             add_memberships(connection, user, {project: given}, quotas)
 
 
-FILTERS = ("status", "activation_token", "name", "email", "organization")
-
-
 class RegistrationRecords(Records):
     """Registrations by identity."""
 
@@ -417,7 +414,7 @@ class RegistrationRecords(Records):
         return await self._database.row(_REGISTRATIONS.where(registrations.c.id == registration), _registration)
 
     async def all(self, filters: Mapping[str, str]) -> Sequence[Registration]:
-        """Return the registrations whose columns (of `FILTERS`) have exactly these values, oldest first."""
+        """Return the registrations whose columns (of `REGISTRATION_FILTERS`) have just these values, oldest first."""
         query = _REGISTRATIONS.where(*(registrations.c[column] == value for column, value in filters.items()))
         return await self._database.rows(query.order_by(registrations.c.number), _registration)
 

@@ -13,10 +13,10 @@ import grpc
 from aiokafka.admin import AIOKafkaAdminClient
 
 from bench.connection import Address
-from cluster.link import Link
-from cluster.local import Cluster
-from cluster.node import Node
-from cluster.ports import LOOPBACK
+from local_cluster.link import Link
+from local_cluster.local import Cluster
+from local_cluster.node import Node
+from local_cluster.ports import LOOPBACK
 from tests.faults import recycling
 from tests.faults.cluster.clients import Front
 from tests.faults.parallel import google

@@ -26,8 +26,8 @@ FAR = "node3"
 SETTINGS = {"kafka_prefix": "faults", "pull_wait": "1s", "log_level": "warning"}
 
 _OWNERS = """
-SELECT url FROM parallel_owners JOIN parallel_nodes USING (node) JOIN subscriptions ON id = subscription_id
-WHERE name LIKE %s GROUP BY url ORDER BY count(*) DESC
+SELECT url FROM leases JOIN lease_holders USING (holder) JOIN subscriptions ON id = subscription_id
+WHERE leases.kind = 'parallel' AND name LIKE %s GROUP BY url ORDER BY count(*) DESC
 """
 
 

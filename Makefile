@@ -42,19 +42,19 @@ pipeline-demo: .venv/dev ## Feed a day of five worlds to the service, run the jo
 
 kafka: .venv/dev ## Start one Kafka broker for developers and say where it is; Ctrl-C stops it
 	@scripts/system java maven
-	@$(BIN)/python -m cluster kafka
+	@$(BIN)/python -m local_cluster kafka
 
 cluster: .venv/dev ## Start three of everything behind haproxy on this machine; Ctrl-C stops them (SECURE=--secure)
 	@scripts/system java maven postgresql haproxy
-	@$(BIN)/python -m cluster up $(SECURE)
+	@$(BIN)/python -m local_cluster up $(SECURE)
 
 cluster-demo: .venv/dev ## Run the main job through haproxy while one of everything is killed in turn
 	@scripts/system java maven postgresql haproxy
-	@$(BIN)/python -m cluster.demo $(SECURE)
+	@$(BIN)/python -m local_cluster.demo $(SECURE)
 
 spark-cluster: .venv/dev ## Start a master of Spark and three workers on this machine; Ctrl-C stops them
 	@scripts/system java
-	@$(BIN)/python -m cluster spark
+	@$(BIN)/python -m local_cluster spark
 
 test: ## Run what must hold for each commit: style, types, layers, every law, one real part of each kind (SEED=1 for an order)
 	@scripts/test
@@ -80,7 +80,7 @@ system: ## Install what comes from Debian and is missing (as root), or name the 
 check: .venv/dev ## Style, format, strict types, also of the console, and which layer may import which
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check --quiet
-	@MYPYPATH=src $(BIN)/mypy -p ams -p pyspark_ams -p demo -p cluster
+	@MYPYPATH=src $(BIN)/mypy -p ams -p pyspark_ams -p demo -p local_cluster
 	@PYTHONPATH=src $(BIN)/lint-imports --no-logo
 	@scripts/console check
 

@@ -28,10 +28,10 @@ from bench.callers import Acknowledge, Publish, Pull
 from bench.processes import Failed, Service, answered
 from bench.report import Result, at_least, percentile
 from bench.run import Bench, compared, messages_per_second
-from cluster.jars import CannotFetch
-from cluster.kafka import Brokers
-from cluster.postgres import Postgres
-from cluster.processes import DidNotStart
+from local_cluster.jars import CannotFetch
+from local_cluster.kafka import Brokers
+from local_cluster.postgres import Postgres
+from local_cluster.processes import DidNotStart
 
 HEAP_MB = 512
 WARM_UP_SECONDS = 1.0

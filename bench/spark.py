@@ -23,7 +23,7 @@ from bench.cluster import broker
 from bench.processes import ROOT, Failed, Service, last_line
 from bench.report import Result, at_least, progress
 from bench.run import Bench
-from cluster.jars import CannotFetch, connector_jars
+from local_cluster.jars import CannotFetch, connector_jars
 
 CORES = 2
 BACKLOGS = 10

@@ -21,7 +21,7 @@ from bench.connection import LOOPBACK, Address, Pieces, request
 from bench.processes import Failed, Server, Service
 from bench.report import Result, at_least
 from bench.run import Bench
-from cluster.certificates import Authority, Certificate
+from local_cluster.certificates import Authority, Certificate
 
 CALLERS = 8
 _ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"

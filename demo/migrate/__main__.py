@@ -16,9 +16,6 @@ from typing import Any
 import msgspec
 
 from ams.http.tls import self_signed
-from cluster.haproxy import MovingHaproxy
-from cluster.jars import CannotFetch
-from cluster.processes import DidNotStart, Process
 from demo import pushing, service
 from demo.migrate import site
 from demo.migrate.books import PUBLISH, Balance, answers, balance, differences
@@ -27,6 +24,9 @@ from demo.migrate.operator import CommandFailed, Operator
 from demo.migrate.sides import CannotBuild, NewSide, OldSide, program, write_documents, write_messages
 from demo.service import PROGRAM_PATH, python
 from demo.workers import GaveUp, Worker, stop, write_secret
+from local_cluster.haproxy import MovingHaproxy
+from local_cluster.jars import CannotFetch
+from local_cluster.processes import DidNotStart, Process
 
 MOST_TOLD = 10
 PATIENCE = 30.0  # seconds for the last pushes to come

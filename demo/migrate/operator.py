@@ -14,9 +14,9 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from cluster.haproxy import MovingHaproxy
 from demo.migrate.sides import Address, NewSide
 from demo.service import PROGRAM_PATH, ROOT, python
+from local_cluster.haproxy import MovingHaproxy
 
 LOOK_SECONDS = 0.01
 COMMAND_SECONDS = 900

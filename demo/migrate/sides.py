@@ -22,15 +22,15 @@ from aiokafka.admin.records_to_delete import RecordsToDelete
 from aiokafka.structs import TopicPartition
 
 from ams.http.tls import self_signed
-from cluster.mongodb import MongoDB
-from cluster.old_kafka import OldKafka
-from cluster.ports import LOOPBACK, free_port, listening
-from cluster.processes import Process, Startable
 from demo import pushing
 from demo.migrate.day import Day, Log, records
 from demo.migrate.site import WORKER_TOKEN
 from demo.service import PROGRAM_PATH, python
 from demo.workers import write_secret
+from local_cluster.mongodb import MongoDB
+from local_cluster.old_kafka import OldKafka
+from local_cluster.ports import LOOPBACK, free_port, listening
+from local_cluster.processes import Process, Startable
 
 DATABASE = "argo_msg"
 BATCH_BYTES = 400_000

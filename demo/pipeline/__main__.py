@@ -10,12 +10,12 @@ from time import perf_counter
 from ams.client import wire
 from ams.pipeline.errors import PipelineError
 from ams.pipeline.starting import Ended
-from cluster.processes import DidNotStart
 from demo import service
 from demo.pipeline import page, worlds
 from demo.pipeline.samples import Sample
 from demo.pipeline.samples.worlds import publish_all
 from demo.service import Service
+from local_cluster.processes import DidNotStart
 
 
 def play(folder: Path, _options: Namespace) -> bool:

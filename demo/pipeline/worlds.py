@@ -16,10 +16,10 @@ from pathlib import Path
 from ams.pipeline.definition.plans import read_plan
 from ams.pipeline.running import Plan
 from ams.pipeline.starting import Ended, Setup, start
-from cluster.postgres import Postgres, is_installed
-from cluster.spark import SparkCluster
 from demo.pipeline.samples import Sample, accounting, alarms, cloud, federation, monitoring
 from demo.service import Service
+from local_cluster.postgres import Postgres, is_installed
+from local_cluster.spark import SparkCluster
 
 PROJECT = "egi"
 SEED = 1

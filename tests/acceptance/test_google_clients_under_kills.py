@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
-from cluster.ports import free_port
+from local_cluster.ports import free_port
 from tests.acceptance.clients.google import HERE, OTHER_LANGUAGES, Language
 from tests.faults import scene
 from tests.faults.attempts import Publish

@@ -16,7 +16,7 @@ from google.cloud import pubsub_v1
 from google.pubsub_v1.services.publisher.transports import PublisherGrpcTransport
 
 from ams.push.delivery import key, new_secret, signatures
-from cluster.ports import free_port, listening
+from local_cluster.ports import free_port, listening
 from tests.support.dead_letters import dead_letter
 from tests.support.documents import (
     ROOT,

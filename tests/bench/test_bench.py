@@ -15,7 +15,7 @@ from bench.processes import Failed, RunningLoad, Service, bare
 from bench.publish import raw_appends_per_second, stored_bytes
 from bench.soak import Minute, verdict
 from bench.tls import calls_per_second, handshake_server
-from cluster.certificates import Authority
+from local_cluster.certificates import Authority
 
 WORK = Publish(["projects/P/topics/a", "projects/P/topics/b"], per_request=3, size=32)
 SUB = "projects/P/subscriptions/s"

@@ -1,6 +1,6 @@
 import pytest
 
-from cluster.certificates import Authority
+from local_cluster.certificates import Authority
 
 
 @pytest.fixture(scope="session")

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from cluster.node import Node
-from cluster.ports import free_port
+from local_cluster.node import Node
+from local_cluster.ports import free_port
 from tests.support.parts import kafka_prefix, kafka_servers, new_database
 from tests.support.served import SERVICE_TOKEN, Served, served
 

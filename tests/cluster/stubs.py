@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from cluster.certificates import Authority
-from cluster.haproxy import Backend
+from local_cluster.certificates import Authority
+from local_cluster.haproxy import Backend
 
 
 class Stub(ThreadingHTTPServer):

@@ -22,11 +22,11 @@ from ams.core.settings import Settings
 from ams.outgoing.guard import networks
 from ams.workers.pool import MOST_WORKERS
 from ams.workers.program import MEMORY
-from cluster.certificates import Authority
-from cluster.deployed import DEPLOY, kafka_properties, postgres_settings
-from cluster.haproxy import Backend, Haproxy
-from cluster.kafka import Brokers, Login, Security
-from cluster.postgres import Postgres
+from local_cluster.certificates import Authority
+from local_cluster.deployed import DEPLOY, kafka_properties, postgres_settings
+from local_cluster.haproxy import Backend, Haproxy
+from local_cluster.kafka import Brokers, Login, Security
+from local_cluster.postgres import Postgres
 from tests.support.service import running_service
 
 PROMETHEUS = DEPLOY / "prometheus"

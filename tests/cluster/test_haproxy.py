@@ -17,10 +17,10 @@ import grpc
 import pytest
 from google.pubsub_v1 import GetTopicRequest
 
-from cluster.certificates import Authority
-from cluster.deployed import haproxy_configuration
-from cluster.haproxy import Backend, Haproxy, MovingHaproxy, check
-from cluster.ports import free_port
+from local_cluster.certificates import Authority
+from local_cluster.deployed import haproxy_configuration
+from local_cluster.haproxy import Backend, Haproxy, MovingHaproxy, check
+from local_cluster.ports import free_port
 from tests.cluster.stubs import Stub, stubs
 from tests.support.service import live_service
 from tests.support.waiting import PATIENCE_SECONDS, wait_until

@@ -18,7 +18,7 @@ import pytest
 
 from ams.client import Client as AmsClient
 from ams.client import Worked
-from cluster.certificates import Authority
+from local_cluster.certificates import Authority
 from tests.client.handlers import Handler, backlog, made
 from tests.client.handlers import publish as publish_numbers
 from tests.cluster.nodes import node_served, shared_settings

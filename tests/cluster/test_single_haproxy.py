@@ -15,9 +15,9 @@ import httpx
 import pytest
 
 from ams.core.settings import Settings
-from cluster.certificates import Authority
-from cluster.haproxy import SingleHaproxy, check
-from cluster.ports import free_port
+from local_cluster.certificates import Authority
+from local_cluster.haproxy import SingleHaproxy, check
+from local_cluster.ports import free_port
 from tests.cluster.stubs import Stub, stubs
 from tests.http import test_protocol as repaired
 from tests.support.events import next_event

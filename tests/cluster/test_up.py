@@ -13,7 +13,7 @@ import pytest
 
 from ams.client import Client, Message
 from ams.client.wire import create_project
-from cluster.processes import descendants, runs
+from local_cluster.processes import descendants, runs
 from tests.support.documents import environment
 from tests.support.waiting import wait_until
 
@@ -30,7 +30,7 @@ class Up:
     def __init__(self, folder: Path) -> None:
         self.output = folder / "output"
         with self.output.open("w") as output:
-            command = [sys.executable, "-m", "cluster", "up", "--secure"]
+            command = [sys.executable, "-m", "local_cluster", "up", "--secure"]
             self.process = subprocess.Popen(command, cwd=ROOT, env=environment(), stdout=output, stderr=output)
 
     @property

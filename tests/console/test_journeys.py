@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from cluster.link import Link
+from local_cluster.link import Link
 from tests.console.conftest import ROOT, Api, Opened, button, data
 from tests.support import shape
 from tests.support.receiving import Receiving, received

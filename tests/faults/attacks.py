@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from cluster.ports import free_port
+from local_cluster.ports import free_port
 from tests.support.service import live_service, make_subscription
 
 ATTACKER, NEIGHBOUR = "127.0.0.1", "127.0.0.2"

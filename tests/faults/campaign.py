@@ -28,7 +28,7 @@ from pathlib import Path
 
 import grpc
 
-from cluster.ports import free_port
+from local_cluster.ports import free_port
 from tests.faults import recycling, scene
 from tests.faults.attempts import Attempt, Ending
 from tests.faults.history import History

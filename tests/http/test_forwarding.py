@@ -7,15 +7,17 @@ from typing import Any
 import httpcore
 import pytest
 
+from ams.cluster import forwarding
 from ams.core.errors import OUTCOME_UNKNOWN, Overloaded, OwnedElsewhere, Unavailable
 from ams.core.names import SubscriptionId
 from ams.core.observing import REQUEST
-from ams.http.forwarding import MARK, Answer, Forwarder
+from ams.http.forwarding import Answer, Forwarder
 from ams.http.limits import ClientLeft
 from ams.outgoing.client import HttpClient, NotReached, RequestFailed, Response
 from ams.service.delivering import UnreadAnswers
 from tests.support.waiting import PATIENCE_SECONDS
 
+MARK = forwarding.MARK.encode()
 A = OwnedElsewhere(subscription="s", node="a", url="http://a.example:8080")
 B = OwnedElsewhere(subscription="s", node="b", url="https://[::1]/")
 SILENT = OwnedElsewhere(subscription="s", node="a")

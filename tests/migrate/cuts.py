@@ -17,7 +17,7 @@ import pymongo
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from cluster.ports import free_port, listening
+from local_cluster.ports import free_port, listening
 from tests.migrate.test_move import DATABASE, Original, sources
 from tests.support.commands import PROCESS, Ran, ams, run_ams
 from tests.support.waiting import wait_until

@@ -13,9 +13,9 @@ import pytest
 
 from ams.migrate.asking import AT_ONCE
 from ams.migrate.shadow import request_of
-from cluster.deployed import DEPLOY
-from cluster.haproxy import check, program
-from cluster.ports import LOOPBACK, free_port, listening
+from local_cluster.deployed import DEPLOY
+from local_cluster.haproxy import check, program
+from local_cluster.ports import LOOPBACK, free_port, listening
 from tests.migrate.moved import Old, converted, imported, passing, token
 from tests.support.commands import PROCESS, Ran, run_ams
 from tests.support.service import LiveService, live_service

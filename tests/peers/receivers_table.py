@@ -18,8 +18,8 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, load_pem_private_key, pkcs12
 
-from cluster.ports import free_port, listening
-from cluster.processes import Process
+from local_cluster.ports import free_port, listening
+from local_cluster.processes import Process
 from tests.support.waiting import wait_until
 
 PROGRAMS = Path(__file__).parent / "receivers"

@@ -15,7 +15,7 @@ from ams.client import Client
 from ams.pipeline.definition.plans import read_plan
 from ams.pipeline.running import Run
 from ams.pipeline.tables import rows_of
-from cluster.spark import SparkCluster
+from local_cluster.spark import SparkCluster
 from tests.pipeline.garden import Garden, make_garden
 from tests.support.served import Served
 

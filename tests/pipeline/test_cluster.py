@@ -12,7 +12,7 @@ import pytest
 
 from ams.client import Message, wire
 from ams.pipeline.checkpoint import SPARK_LOG, Standing, read_standing
-from cluster.spark import SparkCluster
+from local_cluster.spark import SparkCluster
 from tests.faults.pipeline import campaign, egi
 from tests.faults.pipeline.driver import FAILED
 from tests.faults.pipeline.driving import Read, batch_of, command_of, publish, write_told

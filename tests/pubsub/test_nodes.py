@@ -13,8 +13,8 @@ import grpc
 import pytest
 from google.pubsub_v1 import types
 
-from cluster.node import Node
-from cluster.ports import free_port
+from local_cluster.node import Node
+from local_cluster.ports import free_port
 from tests.cluster.nodes import node_served, shared_settings
 from tests.pubsub.streams import Stream, ask, opened, refused
 from tests.support.served import Served

@@ -14,11 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import generate_latest
 
+from ams.cluster import leases
+from ams.cluster.leases import Heartbeat
 from ams.core.clock import ManualClock
 from ams.core.observing import metrics_of
 from ams.push import holding, report
 from ams.push.holding import Holding, LeaseReply
-from ams.push.leases import Heartbeat
 from ams.push.report import RETRYING, SEND, Tally
 from ams.push.sender import EndpointAnswer, Headers
 from ams.push.upstream import Away, Gone, Pulled, Target, Verdict
@@ -297,7 +298,7 @@ class Held:
 async def held(messages: int) -> AsyncIterator[Held]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(holding, "_FINISH_SECONDS", 0.1)
-        patched.setattr(holding, "_SPARE_SECONDS", 0.05)
+        patched.setattr(leases, "SPARE_SECONDS", 0.05)
         made = Held(messages)
         running = asyncio.create_task(made.holding.run())
         try:

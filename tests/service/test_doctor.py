@@ -11,6 +11,7 @@ from unittest.mock import AsyncMock
 
 import pytest
 
+from ams.cluster.leases import MemoryLeases
 from ams.core.clock import ManualClock
 from ams.core.errors import InvalidInput, LogUnavailable, TokenRefused
 from ams.core.issuer import Issuer
@@ -19,7 +20,6 @@ from ams.core.push_config import HTTP_ENDPOINT, PushConfig
 from ams.identity.keys import Keys
 from ams.outgoing.client import HttpClient
 from ams.outgoing.guard import Guard
-from ams.push.leases import MemoryLeases
 from ams.push.report import RETRYING, STOPPED
 from ams.service.doctor import Diagnosis, Doctor, Standing
 from ams.service.issuers import Issuers

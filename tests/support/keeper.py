@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from cluster.kafka import Brokers
-from cluster.postgres import Postgres
+from local_cluster.kafka import Brokers
+from local_cluster.postgres import Postgres
 from tests.support.s3 import serving
 
 

@@ -5,7 +5,7 @@ Collection cannot see what a test starts by itself, so it is looked at when the 
 
 import pytest
 
-from cluster.processes import Process
+from local_cluster.processes import Process
 from tests.support import shape
 
 _OF_PROCESSES = {"broker": "kafka", "postgres": "postgres", "haproxy": "haproxy", "s3": "go"}

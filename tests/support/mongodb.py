@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Iterator
 
-from cluster.mongodb import MongoDB
+from local_cluster.mongodb import MongoDB
 from tests.support import marks
 
 

@@ -18,9 +18,9 @@ from typing import Any, Literal
 
 import pytest
 
-from cluster.jars import ROOT, once
-from cluster.ports import LOOPBACK, free_port
-from cluster.processes import Process
+from local_cluster.jars import ROOT, once
+from local_cluster.ports import LOOPBACK, free_port
+from local_cluster.processes import Process
 
 VERSION = "1.8.0"
 BUCKET = "tables"

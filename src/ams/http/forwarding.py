@@ -1,10 +1,4 @@
-"""Forwarding: a request about a parallel subscription that another node owns goes to that node.
-
-It goes as it came: method, target, token and body. The owner lets it in and counts it as any other, so what it answers
-is the answer, whatever the status. A forwarded request is marked, and a marked one is not forwarded again: two nodes
-that each take the other for the owner answer 503 instead of asking each other for ever. The mark takes something away
-and gives nothing, so it needs no secret: who forges it is answered 503 where others are helped.
-"""
+"""Forwarding over HTTP (`ams.cluster.forwarding`): method, target and body go on, and the answer comes back."""
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, NamedTuple, TypeVar
@@ -13,6 +7,7 @@ from urllib.parse import quote, urlsplit
 import httpcore
 import structlog
 
+from ams.cluster.forwarding import OwnerRequests
 from ams.core.errors import OUTCOME_UNKNOWN, OwnedElsewhere, Unavailable
 from ams.core.names import SubscriptionId
 from ams.core.observing import REQUEST
@@ -23,9 +18,7 @@ from ams.service.delivering import Gone, UnreadAnswers
 
 T = TypeVar("T")
 
-MARK = b"x-ams-forwarded-by"
-_PASSED_ON = frozenset({b"x-api-key", b"authorization", b"content-type", b"accept", b"if-match"})
-_FORWARDED_FOR = b"x-forwarded-for"
+_PASSED_ON = ("x-api-key", "authorization", "content-type", "accept", "if-match")
 _ANSWERED = (b"retry-after", b"www-authenticate", b"etag")
 _PART_OF_MEMORY = 4  # where answers have little memory, a large one is fetched when this part of it is free
 
@@ -59,8 +52,7 @@ class Forwarder:
         `unread` is the memory of answers that are not read yet.
         """
         self._client = client
-        self._node = node
-        self._doubt = doubt
+        self._requests = OwnerRequests(node, doubt, _PASSED_ON)
         self._unread = unread
 
     async def run(
@@ -83,8 +75,6 @@ class Forwarder:
             try:
                 return await act()
             except OwnedElsewhere as elsewhere:
-                if not elsewhere.url or any(name == MARK for name, _ in scope["headers"]):
-                    raise
                 owner = elsewhere
             if owner.node in asked:
                 known = asked[owner.node]
@@ -95,7 +85,7 @@ class Forwarder:
             answer = asked[owner.node] = await self._asked(owner, scope, body(), left)
             if answer is not None and answer.status != 503:
                 return answer
-            self._doubt(SubscriptionId(owner.subscription))
+            self._requests.doubt(SubscriptionId(owner.subscription))
 
     async def close(self) -> None:
         """End the connections that are kept."""
@@ -104,8 +94,8 @@ class Forwarder:
     async def _asked(
         self, owner: OwnedElsewhere, scope: MutableMapping[str, Any], body: bytes, left: Callable[[], Gone] | None
     ) -> Answer | None:
-        """Return what the owner answers; None when it cannot be reached."""
-        asking = self._client.ask(self._request(owner.url, scope, body))
+        """Return what the owner answers; None when it cannot be reached. Raises `owner` if it must not be asked."""
+        asking = self._client.ask(self._request(owner, scope, body))
         watch = left() if left else None
         try:
             answer = await (unless_left(asking, watch) if watch else asking)
@@ -114,7 +104,7 @@ class Forwarder:
             return None
         except RequestFailed as error:
             logger.warning("forward.failed", url=owner.url, reason=str(error))
-            self._doubt(SubscriptionId(owner.subscription))
+            self._requests.doubt(SubscriptionId(owner.subscription))
             raise Unavailable(OUTCOME_UNKNOWN) from error
         finally:
             if watch:
@@ -122,19 +112,15 @@ class Forwarder:
         headers = [(name.lower(), value) for name, value in answer.headers if name.lower() in _ANSWERED]
         return Answer(answer.status, answer.body, headers)
 
-    def _request(self, url: str, scope: MutableMapping[str, Any], body: bytes) -> httpcore.Request:
-        parts = urlsplit(url)
+    def _request(self, owner: OwnedElsewhere, scope: MutableMapping[str, Any], body: bytes) -> httpcore.Request:
+        given = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
+        said = self._requests.headers(owner, owner.url, given, (scope.get("client") or ("",))[0])
+        headers = [(name.encode(), value.encode("latin-1")) for name, value in said]
+        parts = urlsplit(owner.url)
         scheme = parts.scheme.encode()
         query = scope["query_string"]
         target = quote(scope["path"], safe="/:").encode() + (b"?" + query if query else b"")
         place = httpcore.URL(
             scheme=scheme, host=(parts.hostname or "").encode(), port=parts.port or PORTS[scheme], target=target
         )
-        headers = [field for field in scope["headers"] if field[0] in _PASSED_ON]
-        hops = [value for name, value in scope["headers"] if name == _FORWARDED_FOR]
-        if scope.get("client"):
-            hops.append(scope["client"][0].encode())
-        if hops:
-            headers.append((_FORWARDED_FOR, b", ".join(hops)))
-        headers += [(b"x-request-id", REQUEST.get()), (MARK, self._node.encode())]
-        return new_request(scope["method"], place, headers, body)
+        return new_request(scope["method"], place, [*headers, (b"x-request-id", REQUEST.get())], body)

@@ -1,8 +1,4 @@
-"""Calls about a subscription that another node owns go to that node as they came, and its answers come back.
-
-The owner lets them in as any other call. A relayed call is marked, and a marked one is not relayed again: clients try
-again by themselves what ends UNAVAILABLE, and meanwhile the nodes agree who the owner is.
-"""
+"""Relaying: forwarding over gRPC (`ams.cluster.forwarding`). Calls go on as they came, and answers come back."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,15 +6,14 @@ from typing import Any, NoReturn
 
 import grpc
 
+from ams.cluster.forwarding import OwnerRequests
 from ams.core.errors import Overloaded, OwnedElsewhere
 from ams.core.names import SubscriptionId
 from ams.pubsub.errors import DETAILS, Refusal, end
 from ams.pubsub.protos import Message
 from ams.pubsub.requests import AGENT, MOST_ANSWER, MOST_REQUEST, Context, client_of
 
-MARK = "x-ams-forwarded-by"
-_PASSED_ON = frozenset({"authorization", "x-goog-api-key"})
-_FORWARDED_FOR = "x-forwarded-for"
+_PASSED_ON = ("authorization", "x-goog-api-key", AGENT)
 _SECONDS = 30.0  # for an answer of another node
 _UNHEARD_SECONDS = 10  # for the answer to a ping: an owner that is frozen or gone breaks no connection
 KEEPALIVE_SECONDS = 20  # between two pings of a connection to another node, which tell whether it is there
@@ -44,19 +39,18 @@ class Relays:
 
         Without `credentials` connections to other nodes are plain.
         """
-        self._node = node
-        self._doubt = doubt
+        self._requests = OwnerRequests(node, doubt, _PASSED_ON)
         self._credentials = credentials
         self._channels: dict[str, grpc.aio.Channel] = {}
 
     async def unary(self, elsewhere: OwnedElsewhere, method: str, request: bytes, context: Context) -> bytes:
         """Return the owner's answer; end the call as the owner ended it."""
-        channel = self._channel(elsewhere, context)
-        ask: Any = channel.unary_unary(method)
+        metadata = self._metadata(elsewhere, context)
+        ask: Any = self._channel(elsewhere.pubsub).unary_unary(method)
         left = context.time_remaining()
         try:
             answer: bytes = await ask(
-                request, metadata=self._metadata(context), timeout=_SECONDS if left is None else min(left, _SECONDS)
+                request, metadata=metadata, timeout=_SECONDS if left is None else min(left, _SECONDS)
             )
         except grpc.aio.AioRpcError as error:
             await self._end(elsewhere, context, error.code(), error.details(), error.trailing_metadata())
@@ -64,9 +58,9 @@ class Relays:
 
     async def stream(self, elsewhere: OwnedElsewhere, method: str, first: Message, context: Context) -> None:
         """Pass requests on to the owner, and its answers back, until one of both sides ends it."""
-        channel = self._channel(elsewhere, context)
-        begin: Any = channel.stream_stream(method)
-        call = begin(metadata=self._metadata(context))
+        metadata = self._metadata(elsewhere, context)
+        begin: Any = self._channel(elsewhere.pubsub).stream_stream(method)
+        call = begin(metadata=metadata)
         up = asyncio.create_task(_pass_on(call, first, context))
         try:
             async for answer in call:
@@ -86,35 +80,27 @@ class Relays:
         for each in self._channels.values():
             await each.close()
 
-    def _channel(self, elsewhere: OwnedElsewhere, context: Context) -> grpc.aio.Channel:
-        """Return the connection to an owner; raise what it is when that cannot be asked."""
-        is_marked = any(name == MARK for name, _ in context.invocation_metadata() or ())
-        if is_marked or not elsewhere.pubsub:
-            self._doubt(SubscriptionId(elsewhere.subscription))
-            raise elsewhere
-        known = self._channels.get(elsewhere.pubsub)
+    def _channel(self, address: str) -> grpc.aio.Channel:
+        known = self._channels.get(address)
         if known is None:
-            known = self._channels[elsewhere.pubsub] = (
-                grpc.aio.insecure_channel(elsewhere.pubsub, options=_OPTIONS)
+            known = self._channels[address] = (
+                grpc.aio.insecure_channel(address, options=_OPTIONS)
                 if self._credentials is None
-                else grpc.aio.secure_channel(elsewhere.pubsub, self._credentials, options=_OPTIONS)
+                else grpc.aio.secure_channel(address, self._credentials, options=_OPTIONS)
             )
         return known
 
-    def _metadata(self, context: Context) -> tuple[tuple[str, str | bytes], ...]:
+    def _metadata(self, elsewhere: OwnedElsewhere, context: Context) -> tuple[tuple[str, str | bytes], ...]:
         """Return what the owner is to know: whose token it is, where the client is, and who asks."""
-        given = context.invocation_metadata() or ()
-        hops = [str(value) for name, value in given if name == _FORWARDED_FOR]
-        hops += [address for address, _ in (client_of(context),) if address]
-        said = [(name, value) for name, value in given if name in _PASSED_ON]
-        said += [(AGENT, value) for name, value in given if name == "user-agent"]
-        return (*said, *([(_FORWARDED_FOR, ", ".join(hops))] if hops else ()), (MARK, self._node))
+        came = [(name, value) for name, value in context.invocation_metadata() or () if name != AGENT]
+        given = [(AGENT if name == "user-agent" else name, value) for name, value in came]
+        return tuple(self._requests.headers(elsewhere, elsewhere.pubsub, given, client_of(context)[0]))
 
     async def _end(
         self, elsewhere: OwnedElsewhere, context: Context, code: Any, details: str | None, trailing: Any
     ) -> NoReturn:
         if code is grpc.StatusCode.UNAVAILABLE:
-            self._doubt(SubscriptionId(elsewhere.subscription))
+            self._requests.doubt(SubscriptionId(elsewhere.subscription))
         metadata = tuple((name, value) for name, value in trailing or () if name == DETAILS)
         await end(context, Refusal(code, details or "", metadata))
 

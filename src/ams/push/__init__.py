@@ -9,6 +9,6 @@ upstream          the targets of deliveries, where messages come from, and where
 worker, workers   one for each subscription that shall be delivered, and all of them, as long as the lease goes on
 trying, parallel  one request and what is reported of it; several at a time, of a parallel subscription
 report            how a delivery goes, and what metrics say
-leases, holding   which process delivers what, and its heartbeats
+holding           the heartbeats of one process, by which it has its leases
 rpc               how a push server is driven by gRPC
 """

@@ -1,4 +1,4 @@
-"""Holding leases: the heartbeats of one process, and its workers in step with what the answers say (`ams.push.leases`).
+"""Holding leases (`ams.cluster.leases`): the heartbeats of one process, and its workers in step with the answers.
 
 A lease counts from the sending of the last heartbeat that was answered. A holder without answers, or one that stood
 still, stops before its lease ends: what is in flight gets a moment to finish and is cut off then.
@@ -13,15 +13,14 @@ from typing import NamedTuple
 
 import structlog
 
+from ams.cluster.leases import LEASE_SECONDS, RENEW_SECONDS, Heartbeat, lease_end
 from ams.core.backoff import Pauses
 from ams.core.names import new_uuid
-from ams.push.leases import HEARTBEAT_SECONDS, LEASE_SECONDS, Heartbeat
 from ams.push.retry import UNREACHED
 from ams.push.upstream import Target
 from ams.push.workers import Workers
 
-_FINISH_SECONDS, _SPARE_SECONDS = 1.5, 0.5
-"""At the end of a lease: for deliveries in flight, and between their end and that of the lease."""
+_FINISH_SECONDS = 1.5  # at the end of a lease, for deliveries in flight
 _LEAST_SECONDS = 0.2  # for a heartbeat to be answered, however little there is left
 _BACKOFF = replace(UNREACHED, most=8.0)  # between heartbeats while none is answered
 STOOD_STILL = "this process stood still for longer than its lease"
@@ -34,7 +33,7 @@ class LeaseReply(NamedTuple):
 
     targets: Sequence[Target]
     lease_seconds: float = LEASE_SECONDS
-    heartbeat_seconds: float = HEARTBEAT_SECONDS
+    heartbeat_seconds: float = RENEW_SECONDS
 
 
 class Unanswered(Exception):
@@ -139,10 +138,11 @@ class Holding:
         except BaseException:
             self._workers.put_back(changes)
             raise
-        if self._is_over(sent + reply.lease_seconds):
+        ends = lease_end(sent, reply.lease_seconds)
+        if self._is_over(ends):
             raise Unanswered(STOOD_STILL)
-        self._ends = sent + reply.lease_seconds
-        self._workers.hold_until(self._ends - _SPARE_SECONDS)
+        self._ends = ends
+        self._workers.hold_until(ends)
         self._pauses.reset()
         self._reached()
         if not self._leaving:
@@ -150,7 +150,7 @@ class Holding:
         return reply.heartbeat_seconds
 
     async def _heartbeat(self, heartbeat: Heartbeat) -> LeaseReply:
-        seconds = HEARTBEAT_SECONDS if self._ends is None else max(min(HEARTBEAT_SECONDS, self._left()), _LEAST_SECONDS)
+        seconds = RENEW_SECONDS if self._ends is None else max(min(RENEW_SECONDS, self._left()), _LEAST_SECONDS)
         async with asyncio.timeout(seconds):
             return await self._ask(heartbeat)
 
@@ -169,15 +169,15 @@ class Holding:
 
     def _left(self) -> float:
         assert self._ends is not None
-        return self._ends - _SPARE_SECONDS - _FINISH_SECONDS - asyncio.get_running_loop().time()
+        return self._ends - _FINISH_SECONDS - asyncio.get_running_loop().time()
 
     def _is_over(self, ends: float | None) -> bool:
-        return ends is not None and asyncio.get_running_loop().time() >= ends - _SPARE_SECONDS
+        return ends is not None and asyncio.get_running_loop().time() >= ends
 
     async def _lose(self, reason: str) -> None:
         if self._ends is None:
             return
         logger.warning("push.lease_lost", reason=reason)
-        left = self._ends - _SPARE_SECONDS - asyncio.get_running_loop().time()
+        left = self._ends - asyncio.get_running_loop().time()
         self._ends = None
         await self._workers.stop(max(0.0, min(left, _FINISH_SECONDS)))

@@ -18,6 +18,7 @@ import structlog
 
 from ams.access.admission import Caller
 from ams.access.permissions import CONSUMER, PROJECT_ADMIN, PUBLISHER, SERVICE_ADMIN
+from ams.cluster.lease_table import Duty
 from ams.core.clock import Clock
 from ams.core.errors import InvalidInput, NotAllowed, TopicGone, Unavailable
 from ams.core.names import ProjectId, SubscriptionName, TopicId, TopicName, topic_id_text
@@ -92,6 +93,7 @@ class History:
     cursors: CursorStore
     clock: Clock
     store: HistoryStore
+    duty: Duty | None = None  # of measuring, where several nodes may; it is one node's
     _rows: dict[tuple[str, int], bytearray] = field(default_factory=dict)
     """By identity and the minute they began; those of earlier hours go once they are written."""
     _unwritten: set[tuple[str, int]] = field(default_factory=set)
@@ -123,7 +125,7 @@ class History:
         minute = self.clock.wall() // MINUTE
         if minute == self._minute:
             return
-        if not await self.store.turn():  # another node measures: what it does not know of was written
+        if self.duty and not await self.duty.is_own():  # another node measures: what it does not know of was written
             self._rows, self._unwritten, self._minute = {}, set(), -1
             return
         self._note(minute, await self._measured())

@@ -18,6 +18,7 @@ from typing import NamedTuple, TypeVar
 import ams
 from ams.access.admission import Admission, is_good_for
 from ams.access.permissions import ADMIN_VIEWER, SERVICE_ADMIN
+from ams.cluster.lease_table import Holder
 from ams.core.clock import Milliseconds, span_text
 from ams.core.errors import NotAllowed, NotAuthenticated, RegistryUnavailable, TopicGone, Unavailable
 from ams.core.names import SubscriptionId, TopicId, subscription_path, topic_path
@@ -26,7 +27,6 @@ from ams.service.push.pushing import Pushing
 from ams.service.retention import LossTotal
 from ams.storage.cursors.base import Cursors, TopicOffset
 from ams.storage.log.base import Bounds, Log
-from ams.storage.registry.parallel import Node
 from ams.storage.registry.records import Principal
 from ams.storage.registry.registry import Registry
 from ams.wire.service import Finding, PushServer, Status, Version
@@ -141,7 +141,7 @@ class ServiceDoctor:
     """How far the time of day leapt ahead, so that retention waits."""
     not_base64: Callable[[], Mapping[TopicId, int]] = dict
     """How many messages were published since the start, by topic, whose data is other text than base64."""
-    nodes: Callable[[], Awaitable[Sequence[Node]]] | None = None
+    nodes: Callable[[], Awaitable[Sequence[Holder]]] | None = None
 
     async def look(self) -> Sequence[Finding]:
         """Return findings, what is wrong first; inconsistencies are looked at twice, otherwise this answers at once."""
@@ -160,7 +160,7 @@ class ServiceDoctor:
         ]
         return sorted([*self._of_engines(asking.silent), *findings], key=lambda finding: not finding.wrong)
 
-    async def nodes_alive(self) -> Sequence[Node]:
+    async def nodes_alive(self) -> Sequence[Holder]:
         """Return the nodes that live; none where one process is alone, or the registry does not answer."""
         if self.nodes is None:
             return ()

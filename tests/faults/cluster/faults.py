@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import psycopg
 
-from cluster.kafka import Brokers
-from cluster.link import Link
-from cluster.node import Node
-from cluster.postgres import Postgres
+from local_cluster.kafka import Brokers
+from local_cluster.link import Link
+from local_cluster.node import Node
+from local_cluster.postgres import Postgres
 from tests.faults.cluster.calls import Call, Course, Promise, answered_at_once
 from tests.faults.cluster.site import Site
 from tests.support.waiting import wait_until_async

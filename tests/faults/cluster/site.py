@@ -13,10 +13,10 @@ import grpc
 from aiokafka.admin import AIOKafkaAdminClient
 
 from bench.connection import Address
-from cluster.link import Link
-from cluster.local import Cluster
-from cluster.node import Node
-from cluster.ports import LOOPBACK
+from local_cluster.link import Link
+from local_cluster.local import Cluster
+from local_cluster.node import Node
+from local_cluster.ports import LOOPBACK
 from tests.faults import recycling
 from tests.faults.cluster.clients import Front
 from tests.faults.parallel import google
@@ -26,8 +26,8 @@ FAR = "node3"
 SETTINGS = {"kafka_prefix": "faults", "pull_wait": "1s", "log_level": "warning"}
 
 _OWNERS = """
-SELECT url FROM parallel_owners JOIN parallel_nodes USING (node) JOIN subscriptions ON id = subscription_id
-WHERE name LIKE %s GROUP BY url ORDER BY count(*) DESC
+SELECT url FROM leases JOIN lease_holders USING (holder) JOIN subscriptions ON id = subscription_id
+WHERE leases.kind = 'parallel' AND name LIKE %s GROUP BY url ORDER BY count(*) DESC
 """
 
 

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cluster.caretaker import Caretaker
-from cluster.spark import SparkCluster
+from local_cluster.caretaker import Caretaker
+from local_cluster.spark import SparkCluster
 
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Options of an executor, which lives for seconds: the best compiler's code comes too late for it."""

@@ -13,7 +13,7 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Protocol
 
-from cluster.processes import Process
+from local_cluster.processes import Process
 from tests.faults.attempts import Facts, Outcome, Publish
 from tests.faults.http_client import Client
 from tests.faults.payload import message

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import text
 
 from ams.client import Client, wire
-from ams.push.leases import LEASE_SECONDS
+from ams.cluster.leases import LEASE_SECONDS
 from ams.push.report import RETRYING, SEND
 from ams.wire.push import Attempt, Failure, WorkerState
 from tests.support import shape
@@ -41,7 +41,7 @@ class PushService:
         """Let all leases end; the database's clock, which nobody moves, is overtaken by making them older."""
         self.service.clock.advance(round(LEASE_SECONDS * 1000))
         if shape.is_cluster():
-            older = text("UPDATE push_holders SET until = until - 60000")
+            older = text("UPDATE lease_holders SET until = until - 60000")
             database = self.service.run.service.registry._database
             self.service.carry_out(database.put(lambda connection: connection.execute(older)))
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from ams.cluster.ownership import Ownership
 from ams.core.ack_ids import AckId
 from ams.core.errors import OwnedElsewhere
 from ams.core.messages import attributes_of, message
@@ -14,7 +15,6 @@ from ams.core.supervisor import Supervisor
 from ams.service.dead_letters import DeadLetters
 from ams.service.delivering import Deliverer
 from ams.service.parallel.opening import OpenSubscription
-from ams.service.parallel.ownership import Ownership
 from ams.service.parallel.working import Working
 from ams.storage.registry.records import Subscription, Topic
 from tests.support.administration import make_project

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
+from ams.cluster.ownership import Ownership
 from ams.core.errors import AckTimeout, CursorsUnavailable
 from ams.service.parallel.opening import LONGEST_LEASE
-from ams.service.parallel.ownership import Ownership
 from ams.service.seeking import Seeker
 from ams.service.subscriptions import Subscriptions
 from ams.storage.cursors.acks import Change

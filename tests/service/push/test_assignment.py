@@ -5,10 +5,11 @@ from collections.abc import Mapping, Sequence
 import jwt
 import pytest
 
+from ams.cluster.lease_table import StoredLeases
+from ams.cluster.leases import LEASE_SECONDS, Heartbeat, MemoryLeases
 from ams.core.clock import ManualClock
 from ams.core.names import SubscriptionId, new_topic_id, new_uuid, topic_id_text
 from ams.core.push_config import HTTP_ENDPOINT, GoogleForm, PushConfig
-from ams.push.leases import LEASE_SECONDS, Heartbeat, MemoryLeases
 from ams.service.push.assignment import Assignment
 from ams.service.push.identity import LIVES_SECONDS, RENEWED_SECONDS, Claim, PushIdentity
 from ams.storage.registry.keys import PUSH, SigningKey
@@ -39,7 +40,7 @@ async def make_topic(registry: Registry, project: Project) -> Topic:
 
 @pytest.fixture
 def assignment(registry: Registry) -> Assignment:
-    return Assignment(registry, registry.push_leases)
+    return Assignment(registry, StoredLeases(registry))
 
 
 async def test_a_target_has_all_that_is_needed_to_deliver(registry: Registry, project: Project) -> None:
@@ -51,7 +52,7 @@ async def test_a_target_has_all_that_is_needed_to_deliver(registry: Registry, pr
     async def secrets() -> Mapping[SubscriptionId, Sequence[str]]:
         return {one.id: ["whsec_new", "whsec_old"]}
 
-    [target] = await Assignment(registry, registry.push_leases, secrets=secrets).targets()
+    [target] = await Assignment(registry, StoredLeases(registry), secrets=secrets).targets()
 
     assert (target.path, target.topic) == ("/projects/P/subscriptions/one", "/projects/P/topics/T")
     assert (target.id, target.topic_id) == (one.id, topic_id_text(topic.id))
@@ -167,7 +168,7 @@ async def test_a_target_comes_with_its_token_and_another_token_makes_no_other_ta
     await subscribe(registry, project, "one", config())
     clock = ManualClock()
     identity = PushIdentity(registry.signing_keys, ISSUER, clock)
-    assignment = Assignment(registry, registry.push_leases, tokens=identity.tokens)
+    assignment = Assignment(registry, StoredLeases(registry), tokens=identity.tokens)
 
     [before] = await assignment.targets()
     clock.advance(1000 * RENEWED_SECONDS)

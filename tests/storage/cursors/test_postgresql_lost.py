@@ -18,8 +18,8 @@ from ams.core.names import SubscriptionId
 from ams.storage import postgresql
 from ams.storage.cursors.acks import Change, Progress
 from ams.storage.cursors.postgresql import PostgresCursors
-from cluster.link import Link
-from cluster.postgres import Postgres
+from local_cluster.link import Link
+from local_cluster.postgres import Postgres
 from tests.faults.attempts import Outcome
 from tests.storage.cursors.law import DEADLINE, SUB, TOPIC, Trial
 from tests.storage.cursors.stores import done, settle

@@ -15,8 +15,8 @@ from psycopg.conninfo import conninfo_to_dict
 from ams.core.errors import Unusable
 from ams.pipeline.postgres import connected
 from ams.storage.postgresql import POOLED
-from cluster.ports import free_port
-from cluster.processes import Process
+from local_cluster.ports import free_port
+from local_cluster.processes import Process
 from tests.support.administration import make_project, open_registry_at
 from tests.support.waiting import wait_until
 

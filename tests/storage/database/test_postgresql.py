@@ -21,7 +21,7 @@ from ams.storage.database.postgresql import PostgresStore
 from ams.storage.registry.records import SchemaContent, UserDetails
 from ams.storage.registry.registry import Registry
 from ams.storage.registry.tables import REGISTRY
-from cluster.ports import free_port
+from local_cluster.ports import free_port
 from tests.storage.registry.makers import new_schema, new_subscription, new_token, new_topic
 from tests.support import program_keys
 from tests.support.administration import KEY, make_project, make_user, open_registry_at

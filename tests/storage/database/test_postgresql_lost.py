@@ -16,8 +16,8 @@ from ams.core.names import TopicId, new_uuid
 from ams.storage.postgresql import CALL_SECONDS
 from ams.storage.registry.records import Project
 from ams.storage.registry.registry import Registry
-from cluster.link import Link
-from cluster.postgres import Postgres
+from local_cluster.link import Link
+from local_cluster.postgres import Postgres
 from tests.storage.database.test_postgresql import believed
 from tests.storage.registry.makers import new_topic
 from tests.support.administration import make_project, make_user, open_registry_at

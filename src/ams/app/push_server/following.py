@@ -24,12 +24,12 @@ from ams.app.push_server.upstream import unknown_route
 from ams.client import AsyncClient, wire
 from ams.client import errors as client_errors
 from ams.client.wire.call import call_of
+from ams.cluster.leases import Heartbeat
 from ams.core.backoff import Backoff, Pauses
 from ams.core.names import subscription_path
 from ams.core.push_config import GoogleForm
 from ams.core.supervisor import Supervisor
 from ams.push.holding import Holding, LeaseReply, NoLeases, Unanswered
-from ams.push.leases import Heartbeat
 from ams.push.retry import UNREACHED
 from ams.push.upstream import Target
 from ams.push.workers import Workers

@@ -11,6 +11,8 @@ from ams.access.rates import ConnectionSlots, ProjectSlots, QuotaSlots, Rates
 from ams.app.wiring.engines import Engines
 from ams.app.wiring.identity import Identity, Trusted, identity_of
 from ams.app.wiring.push import Push, Reach, push_of
+from ams.cluster.lease_table import PARALLEL, Duty, Holder, LeaseTable
+from ams.cluster.ownership import Ownership, SharedOwnership
 from ams.core.attempts import Attempts
 from ams.core.clock import Milliseconds
 from ams.core.names import SubscriptionId, new_uuid
@@ -43,7 +45,6 @@ from ams.service.history import History
 from ams.service.issuers import Bindings
 from ams.service.live import Live
 from ams.service.metrics import Metrics, Usage
-from ams.service.parallel.ownership import Ownership, Shared
 from ams.service.parallel.settling import LeaseRequests
 from ams.service.parallel.watching import Watched
 from ams.service.parallel.working import Working
@@ -66,7 +67,6 @@ from ams.storage.cursors.acks import CursorStore
 from ams.storage.folder import Folder
 from ams.storage.log.base import Log
 from ams.storage.log.embedded import EmbeddedLog
-from ams.storage.registry.parallel import Node
 from ams.storage.registry.registry import Registry
 from ams.validation.long_checks import LongChecks
 from ams.workers import Pool
@@ -211,6 +211,7 @@ def assemble(
     settle = push.pushing.settle
     reader = RangeReader(registry, log, settings.max_read_messages)
     watcher = PushWatcher(registry, log, cursors, push.pushing, push.assignment, working)
+    duty = None if settings.registry == "sqlite" else Duty(registry)
     cases = UseCases(
         Topics(registry, log, counting, retention, changed=settle if push.reach and push.reach.driven else None),
         publisher,
@@ -225,7 +226,7 @@ def assemble(
         reader,
         watcher,
         Live(registry, log, cursors, engines.clock, reader, watcher, working),
-        History(registry, log, cursors, engines.clock, engines.history),
+        History(registry, log, cursors, engines.clock, engines.history, duty),
     )
     table = routes(
         settings, engines, admission, gate, roles, counting, deliverer, working, cases, losses, push, identity, workers,
@@ -265,7 +266,7 @@ def routes(
         copied_for=engines.embedded.kept_for if engines.embedded else lambda: None,
         leap=partial(getattr, engines.embedded, "leap", Milliseconds(0)),
         not_base64=lambda: counting.not_base64,
-        nodes=registry.owners.nodes if nodes.name else None,
+        nodes=LeaseTable(registry, PARALLEL).holders if nodes.name else None,
     )
     leases = LeaseRequests(deliverer, working.settler)
     metrics = Metrics(registry, counting, Losses(registry, log, cursors), clock, working)
@@ -319,8 +320,8 @@ def nodes_of(settings: Settings, engines: Engines, client: HttpClient, unread: U
     """Return how this node stands to others; one with a log or a registry of its own has none."""
     if engines.embedded or settings.registry == "sqlite":
         return Nodes(Ownership(), None)
-    node = Node(new_uuid(), settings.node_url, _pubsub_of(settings))
-    ownership = Shared(engines.registry.owners, node)
+    node = Holder(new_uuid(), settings.node_url, _pubsub_of(settings))
+    ownership = SharedOwnership(LeaseTable(engines.registry, PARALLEL), node)
     return Nodes(ownership, Forwarder(client, node.name, ownership.doubt, unread), node.name)
 
 

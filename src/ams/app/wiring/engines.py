@@ -12,7 +12,7 @@ import structlog
 from ams.core.backoff import Backoff, Pauses
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import Unavailable, Unusable
-from ams.core.names import new_uuid, topic_id_text
+from ams.core.names import topic_id_text
 from ams.core.quotas import QUOTAS, Quotas
 from ams.core.settings import Seconds, Settings
 from ams.core.supervisor import Supervisor
@@ -101,7 +101,7 @@ class _Opening:
         log = embedded or await self._kafka_log(registry)
         cursors = await self._cursors(folder, space, log, registry)
         history: HistoryStore = (
-            FileHistory(folder.history) if self.settings.registry == "sqlite" else registry.history(new_uuid())
+            FileHistory(folder.history) if self.settings.registry == "sqlite" else registry.history()
         )
         return Engines(self.clock, folder, space, log, registry, cursors, self._keep(history), embedded)
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import structlog
 
 from ams.app.wiring.engines import Engines
+from ams.cluster.lease_table import OtherHolders, StoredLeases
+from ams.cluster.leases import RememberedLeases
 from ams.core.errors import Unusable
 from ams.core.names import new_uuid
 from ams.core.settings import Settings
@@ -17,7 +19,6 @@ from ams.core.supervisor import Supervisor
 from ams.core.urls import is_loopback
 from ams.outgoing.guard import Guard, networks, trust
 from ams.push.endpoints import EndpointCheck
-from ams.push.leases import RememberedLeases
 from ams.push.report import Tally
 from ams.push.sender import HttpSender
 from ams.push.workers import Workers
@@ -115,8 +116,8 @@ def push_of(
         upstream = EnginesUpstream(registry, deliverer, dead_letters, EngineHandOuts(registry, working))
         workers = Workers(upstream, reach.sender, engines.clock, random.random, tally=tally)
     own = new_uuid()
-    alone = RememberedLeases(engines.clock, own, registry.other_holders)
-    leases = alone if is_alone else registry.push_leases
+    alone = RememberedLeases(engines.clock, own, OtherHolders(registry))
+    leases = alone if is_alone else StoredLeases(registry)
     state_of = workers.state_of if workers else None
     assignment = Assignment(registry, leases, state_of, registry.push_secrets.all_valid, identity.tokens)
     moves = None if is_alone else Moves(cursors, deliverer)

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from ams.cluster.leases import LEASE_SECONDS, RENEW_SECONDS, Heartbeat
 from ams.core import push_config
 from ams.core.ack_ids import ack_ids_of
 from ams.core.clock import Milliseconds, optional_date
@@ -22,7 +23,6 @@ from ams.core.names import Offset, SubscriptionId, ack_offset, ack_prefix, topic
 from ams.core.push_config import AskedPush
 from ams.http.bodies import Reader
 from ams.http.routing import Call, shown_list
-from ams.push.leases import HEARTBEAT_SECONDS, LEASE_SECONDS, Heartbeat
 from ams.push.report import ATTEMPTS
 from ams.push.upstream import Target, Verdict
 from ams.service.dead_letters import DeadLetters
@@ -195,7 +195,7 @@ class DeliveryRoutes:
         targets = await shown_list(await self._assignment.heartbeat(heartbeat._replace(holder=holder)), _target)
         version = hashlib.blake2b(msgspec.json.encode(targets), digest_size=16).hexdigest()
         changed = None if version == body.version else targets
-        return wire.Lease(LEASE_SECONDS, HEARTBEAT_SECONDS, version, changed)
+        return wire.Lease(LEASE_SECONDS, RENEW_SECONDS, version, changed)
 
     async def push_wait(self, call: Call) -> wire.Ready:
         if not self._pushing.enabled:

@@ -8,7 +8,6 @@ hand_out_ids      ack ids that count, the one that settled each message, and the
 
 The subscriptions of this process:
 
-ownership         the node that works on one, where several share the cursors
 opening           those used here: taken over, and let go; the timer for lease expiry
 
 Use cases:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import structlog
 
+from ams.cluster.ownership import Ownership
 from ams.core.ack_ids import MAX_ACK_DEADLINE, identity_of
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import AmsError, InvalidInput
@@ -22,7 +23,6 @@ from ams.push.upstream import Verdict
 from ams.service.lookup import topic_of
 from ams.service.parallel.backlog import Backlog, Settling
 from ams.service.parallel.message_state import SLOT, Rules
-from ams.service.parallel.ownership import Ownership
 from ams.service.retention import oldest_for
 from ams.storage.cursors.acks import CursorStore, Horizon, Progress, ended
 from ams.storage.log.base import Log

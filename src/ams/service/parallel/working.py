@@ -6,13 +6,13 @@ settled messages before the answer; leases are not stored.
 
 from collections import Counter
 
+from ams.cluster.ownership import Ownership
 from ams.core.clock import Clock
 from ams.core.names import SubscriptionId
 from ams.core.supervisor import Supervisor
 from ams.service.dead_letters import DeadLetters
 from ams.service.delivering import Deliverer
 from ams.service.parallel.opening import OpenSubscriptions
-from ams.service.parallel.ownership import Ownership
 from ams.service.parallel.pulling import Puller
 from ams.service.parallel.settling import Settler
 from ams.service.parallel.storing import Storer

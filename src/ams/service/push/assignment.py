@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ams.cluster.leases import Heartbeat, Leases
 from ams.core.names import SubscriptionId, subscription_path, topic_path
 from ams.core.push_config import PushConfig
-from ams.push.leases import Heartbeat, Leases
 from ams.push.upstream import Target
 from ams.service.push.identity import Claim, claim_of
 from ams.storage.registry.push import Pushed

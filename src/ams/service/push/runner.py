@@ -13,6 +13,7 @@ from functools import partial
 
 import structlog
 
+from ams.cluster.leases import Heartbeat
 from ams.core.ack_ids import AckIds
 from ams.core.clock import Milliseconds, publish_time
 from ams.core.errors import AckTimeout, AmsError, Conflict, InvalidInput, NotAllowed, NotFound, OwnedElsewhere, TooLarge
@@ -20,7 +21,6 @@ from ams.core.messages import Stored
 from ams.core.names import Offset, ProjectName, SubscriptionId, SubscriptionName
 from ams.core.supervisor import Rounds, Supervisor
 from ams.push.holding import Holding, LeaseReply, Unanswered
-from ams.push.leases import Heartbeat
 from ams.push.report import Tally
 from ams.push.upstream import Away, Gone, HandOut, HandOuts, NotTaken, Pulled, Refused, Target, Verdict
 from ams.push.workers import Workers

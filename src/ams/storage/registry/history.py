@@ -16,13 +16,10 @@ from typing import NamedTuple, Protocol, TypeVar
 from sqlalchemy import Connection, delete, select
 from sqlalchemy.dialects.postgresql import insert
 
-from ams.core.clock import Clock
 from ams.core.errors import Unavailable
 from ams.storage.database.database import Database
-from ams.storage.registry.tables import history, history_turns
+from ams.storage.registry.tables import history
 
-TURN_SECONDS = 150  # how long a node that measured has the turn; the next round is after a minute
-_TURN = 0x616D735F68697374  # "ams_hist" in ASCII
 _TABLE = "CREATE TABLE IF NOT EXISTS history (of TEXT, began INTEGER, data BLOB, PRIMARY KEY (of, began)) WITHOUT ROWID"
 
 T = TypeVar("T")
@@ -40,9 +37,6 @@ class HistoryStore(Protocol):
     """Keeps rows. Raises `Unavailable` when it cannot."""
 
     write_minutes: int  # how often to write rows: readers on other nodes see only written ones
-
-    async def turn(self) -> bool:
-        """Return whether this process is the one that measures now; of several nodes one is."""
 
     async def read(self, of: Collection[str], first: int) -> Sequence[Row]:
         """Return the rows of some things that began at the minute `first` or later."""
@@ -69,9 +63,6 @@ class FileHistory:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(each)
             self._connection = _opened(path)
-
-    async def turn(self) -> bool:
-        return True
 
     async def read(self, of: Collection[str], first: int) -> Sequence[Row]:
         query = "SELECT of, began, data FROM history WHERE of IN (SELECT value FROM json_each(?)) AND began >= ?"
@@ -114,24 +105,8 @@ class SharedHistory:
 
     write_minutes = 1
 
-    def __init__(self, database: Database, clock: Clock, node: str) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._clock = clock
-        self._node = node
-
-    async def turn(self) -> bool:
-        """Return whether this node measures: it did last, or the last one has not for a while."""
-        now = self._clock.wall()
-
-        def work(connection: Connection) -> bool:
-            row = connection.execute(select(history_turns)).first()
-            if row is not None and row.node != self._node and row.until > now:
-                return False
-            connection.execute(delete(history_turns))
-            connection.execute(history_turns.insert().values(node=self._node, until=now + TURN_SECONDS * 1000))
-            return True
-
-        return await self._database.in_turn(work, _TURN)
 
     async def read(self, of: Collection[str], first: int) -> Sequence[Row]:
         query = select(history.c.of, history.c.began, history.c.data).where(

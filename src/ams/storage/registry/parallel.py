@@ -1,22 +1,18 @@
-"""Parallel subscriptions in the registry: their options, snapshots of where they stood, and which node works on which.
+"""Parallel subscriptions in the registry: their options, and snapshots of where they stood."""
 
-There is a row for each node, with the moment until which it lives, by the database's clock, so that a renewal writes
-one row however much a node owns. Turns of nodes are taken one after the other: no two of them get the same.
-"""
-
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import sqlalchemy as sa
 from pyroaring import BitMap64
 
 from ams.core.clock import Milliseconds
 from ams.core.errors import Conflict, Damaged
-from ams.core.names import Offset, ProjectId, SnapshotName, SubscriptionId, TopicId, topic_id, topic_id_text
+from ams.core.names import Offset, ProjectId, SnapshotName, TopicId, topic_id, topic_id_text
 from ams.core.offsets import packed, unpacked
 from ams.storage.registry.records import Page, PageRequest, Snapshot
-from ams.storage.registry.statements import Records, Statement, among, page_of, record
-from ams.storage.registry.tables import parallel_nodes, parallel_owners, snapshots, subscriptions, topics
+from ams.storage.registry.statements import Records, page_of, record
+from ams.storage.registry.tables import snapshots, subscriptions, topics
 
 MOST_SNAPSHOTS = 5000  # of one project
 
@@ -123,114 +119,3 @@ def done_of(row: sa.Row[Any]) -> BitMap64:
 
 def _snapshot(row: sa.Row[Any], done: BitMap64 | None = None) -> Snapshot:
     return record(Snapshot, row, topic_id=topic_id(row.topic_id), done=done or BitMap64())
-
-
-OWNED_SECONDS = 6.0  # how long a node owns what it has without renewing that
-_LEASE_MS = round(OWNED_SECONDS * 1000)
-_TURN = 0x616D735F6F776E73  # "ams_owns" in ASCII
-_NOTHING: Collection[SubscriptionId] = ()
-
-
-class Node(NamedTuple):
-    """A node, and how others reach it."""
-
-    name: str  # another one at each start
-    url: str  # Empty: not known
-    pubsub: str = ""  # HOST:PORT of its Google Pub/Sub port; empty: none, or not known
-
-
-class Turn(NamedTuple):
-    """The result of a node's turn."""
-
-    is_kept: bool  # whether it still owned what it had. False as well at its first turn.
-    owners: Mapping[SubscriptionId, Node]  # of the subscriptions it asked for, without those that are gone
-
-
-class OwnerRecords(Records):
-    """Nodes, and the subscriptions that they own."""
-
-    async def turn(
-        self,
-        node: Node,
-        wanted: Collection[SubscriptionId] = _NOTHING,
-        *,
-        seized: Collection[SubscriptionId] = _NOTHING,
-        released: Collection[SubscriptionId] = _NOTHING,
-    ) -> Turn:
-        """Renew what a node owns, release some, and give it of the `wanted` all that nobody else owns.
-
-        It gets `seized` ones from any other node. Raises `RegistryUnavailable`.
-        """
-
-        def work(connection: sa.Connection) -> Turn:
-            _ENDED.run(connection, clock=self._clock)
-            is_kept = connection.scalar(sa.select(parallel_nodes.c.node).where(parallel_nodes.c.node == node.name))
-            said = {"node": node.name, "url": node.url, "pubsub": node.pubsub or None}
-            _LIVES.run(connection, clock=self._clock, **said, lease=_LEASE_MS)
-            _release(connection, node.name, released)
-            if seized:
-                _release(connection, None, seized)
-            asked = sorted({*wanted, *seized})
-            if not asked:
-                return Turn(is_kept is not None, {})
-            _CLAIM.run(connection, [(each,) for each in asked], node=node.name)
-            rows = connection.execute(_OWNERS.where(parallel_owners.c.subscription_id.in_(among(connection, asked))))
-            return Turn(is_kept is not None, {row.subscription_id: _node(row) for row in rows})
-
-        return await self._database.in_turn(work, _TURN)
-
-    async def owner(self, subscription: SubscriptionId) -> Node | None:
-        """Return who owns a subscription; None: no node does. Raises `RegistryUnavailable`."""
-        row = await self._database.read(
-            lambda connection: _OWNER.run(connection, clock=self._clock, subscription=subscription).first()
-        )
-        return _node(row) if row else None
-
-    async def nodes(self) -> Sequence[Node]:
-        """Return the nodes that live, by how others reach them. Raises `RegistryUnavailable`."""
-        rows = await self._database.read(lambda connection: _ALIVE.run(connection, clock=self._clock).all())
-        return [_node(row) for row in rows]
-
-    async def leave(self, node: Node) -> None:
-        """Release all that a node owns. Raises `RegistryUnavailable`."""
-        leaving = sa.delete(parallel_nodes).where(parallel_nodes.c.node == node.name)
-        await self._database.in_turn(lambda connection: connection.execute(leaving).rowcount, _TURN)
-
-
-def _release(connection: sa.Connection, node: str | None, subscriptions: Collection[SubscriptionId]) -> None:
-    """Release what a node owns of these; None: what any node does."""
-    if not subscriptions:
-        return
-    is_asked = parallel_owners.c.subscription_id.in_(among(connection, sorted(subscriptions)))
-    removal = sa.delete(parallel_owners).where(is_asked)
-    connection.execute(removal if node is None else removal.where(parallel_owners.c.node == node))
-
-
-def _node(row: sa.Row[Any]) -> Node:
-    return Node(row.node, row.url, row.pubsub or "")
-
-
-_ENDED = Statement("DELETE FROM parallel_nodes WHERE until <= {now}")
-_LIVES = Statement(
-    """
-    INSERT INTO parallel_nodes (node, url, pubsub, until) VALUES (:node, :url, :pubsub, {now} + :lease)
-    ON CONFLICT (node) DO UPDATE SET until = excluded.until
-    """
-)
-_CLAIM = Statement(
-    """
-    INSERT INTO parallel_owners (subscription_id, node)
-    SELECT subscriptions.id, :node FROM {given} JOIN subscriptions ON subscriptions.id = text(0)
-    WHERE NOT EXISTS (SELECT 1 FROM parallel_owners WHERE subscription_id = subscriptions.id) {kept}
-    """
-)
-_OWNER = Statement(
-    """
-    SELECT node, url, pubsub FROM parallel_owners JOIN parallel_nodes USING (node)
-    WHERE subscription_id = :subscription AND until > {now}
-    """
-)
-_ALIVE = Statement("SELECT node, url, pubsub FROM parallel_nodes WHERE until > {now} ORDER BY url, node")
-_OWNERS = sa.select(parallel_owners.c.subscription_id, parallel_nodes).join(
-    parallel_nodes, parallel_nodes.c.node == parallel_owners.c.node
-)

@@ -1,25 +1,20 @@
-"""Push in the registry: what is to be delivered, what deliveries are signed with, and who holds which lease."""
+"""Push in the registry: what is to be delivered, and what deliveries are signed with."""
 
-import itertools
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-import msgspec
 import structlog
 from sqlalchemy import ColumnElement, Connection, delete, insert, select, text, update
 
 from ams.core.clock import Milliseconds
-from ams.core.errors import Damaged, RegistryUnavailable, SubscriptionGone
+from ams.core.errors import Damaged, SubscriptionGone
 from ams.core.names import ProjectName, SubscriptionId, SubscriptionName, TopicName
 from ams.core.push_config import PushConfig
-from ams.push.leases import LEASE_SECONDS, Heartbeat, Holdings, Subscriptions, share
 from ams.storage.database.database import Database
-from ams.storage.registry.statements import Records, Shared, Statement, among
-from ams.storage.registry.tables import projects, push_holders, push_leases, push_secrets, subscriptions, topics
-from ams.wire.push import WorkerState
+from ams.storage.registry.statements import Records
+from ams.storage.registry.tables import projects, push_secrets, subscriptions, topics
 
-_state = msgspec.json.Decoder(WorkerState)
 logger = structlog.get_logger("ams.registry")
 
 
@@ -165,146 +160,3 @@ def _end_others(
 
 def _is_valid(now: Milliseconds) -> ColumnElement[bool]:
     return push_secrets.c.until.is_(None) | (push_secrets.c.until > now)
-
-
-MAX_STATES = 100  # of one heartbeat: each may be several KiB; others wait for the next heartbeats
-_LEASE_MS = round(LEASE_SECONDS * 1000)
-_OTHERS = "others"  # no holder's name: theirs have a UUID
-_TURN = 0x616D735F62656174  # "ams_beat" in ASCII
-_States = Mapping[SubscriptionId, WorkerState]
-
-
-class StoredLeases(Records):
-    """Leases of push delivery in the database, which nodes share (`ams.push.leases`).
-
-    A heartbeat is one transaction, one after the other: no two give the same to two holders. Times are the database's.
-    """
-
-    def __init__(self, shared: Shared) -> None:
-        super().__init__(shared)
-        self._waiting: dict[str, _States] = {}  # states to write with the next heartbeats, by holder
-        self._newest: dict[str, object] = {}  # heartbeats by holder: one that was given up and still waits is too late
-
-    async def heartbeat(self, heartbeat: Heartbeat, wanted: Subscriptions) -> Subscriptions:
-        """Store a heartbeat of a holder; return the subscriptions it is to hold. Raises `RegistryUnavailable`."""
-        known = {**self._waiting.get(heartbeat.holder, {}), **heartbeat.states}
-        states = {each: state for each, state in known.items() if each in heartbeat.held}
-        first = dict(itertools.islice(states.items(), MAX_STATES))
-        mark = self._newest[heartbeat.holder] = object()
-
-        def work(connection: Connection) -> tuple[Subscriptions, Collection[str]]:
-            if self._newest.get(heartbeat.holder) is not mark:
-                raise RegistryUnavailable
-            return self._heartbeat(connection, heartbeat, wanted, first)
-
-        assigned, living = await self._database.in_turn(work, _TURN)
-        self._waiting[heartbeat.holder] = {each: state for each, state in states.items() if each not in first}
-        self._waiting = {holder: left for holder, left in self._waiting.items() if left and holder in living}
-        self._newest = {holder: last for holder, last in self._newest.items() if holder in living}
-        return assigned
-
-    async def state(self, subscription: SubscriptionId) -> WorkerState | None:
-        """Return the state of a delivery, as its live holder reported last. Raises `RegistryUnavailable`."""
-        found = await self._database.read(
-            lambda connection: _STATE.run(connection, clock=self._clock, subscription=subscription).scalar()
-        )
-        return None if found is None else _state.decode(found)
-
-    async def is_held(self) -> bool:
-        """Return whether any holder is alive. Raises `RegistryUnavailable`."""
-        return bool(await self._database.read(lambda connection: _IS_HELD.run(connection, clock=self._clock).scalar()))
-
-    # In the threads.
-
-    def _heartbeat(
-        self, connection: Connection, heartbeat: Heartbeat, wanted: Subscriptions, states: _States
-    ) -> tuple[Subscriptions, Collection[str]]:
-        """Return the subscriptions that the holder is to hold, and the holders that live."""
-        standing = self._standing(connection, heartbeat.holder)
-        found = share(heartbeat, wanted, standing)
-        said = {"holder": heartbeat.holder, "leaving": heartbeat.leaving, "lease": _LEASE_MS}
-        _LIVES.run(connection, clock=self._clock, **said)
-        if freed := standing.own - found.leases:
-            is_freed = push_leases.c.subscription_id.in_(among(connection, sorted(freed)))
-            connection.execute(delete(push_leases).where(is_freed))
-        missing = found.leases - standing.own
-        if missing:  # those that cannot be taken are not there any more
-            rows = [(each,) for each in sorted(missing)]
-            missing -= frozenset(_TAKE.run(connection, rows, holder=heartbeat.holder).scalars())
-        if states:
-            told = [(each, msgspec.json.encode(state).decode()) for each, state in states.items()]
-            _TELL.run(connection, told, clock=self._clock, holder=heartbeat.holder)
-        living = {*standing.others, heartbeat.holder}
-        if heartbeat.leaving and not found.leases:
-            connection.execute(delete(push_holders).where(push_holders.c.holder == heartbeat.holder))
-            living.remove(heartbeat.holder)
-        return found.assigned - missing, living
-
-    def _standing(self, connection: Connection, holder: str) -> Holdings:
-        """Return who has what, after those whose leases have ended were forgotten."""
-        rows = _STANDING.run(connection, clock=self._clock).all()
-        ended = [row.holder for row in rows if not row.lives]
-        if ended:
-            connection.execute(delete(push_holders).where(push_holders.c.holder.in_(among(connection, ended))))
-        held = {row.holder: frozenset((row.held or "").split(",")) - {""} for row in rows if row.lives}
-        leaving = frozenset(row.holder for row in rows if row.lives and row.leaving)
-        return Holdings(held.pop(holder, frozenset()), held, leaving)
-
-
-class OtherHolders(Records):
-    """Keeps the promise of `ams.push.leases.Others`, by a row of a holder whose lease is over."""
-
-    async def are_there(self) -> bool:
-        """Return whether there are any, by the last note. Raises `RegistryUnavailable`."""
-        found = select(push_holders.c.holder).where(push_holders.c.holder == _OTHERS)
-        return await self._database.value(found) is not None
-
-    async def note(self, there: bool) -> None:
-        """Note whether there are any. Raises `RegistryUnavailable`."""
-
-        def work(connection: Connection) -> None:
-            connection.execute(delete(push_holders).where(push_holders.c.holder == _OTHERS))
-            if there:
-                connection.execute(insert(push_holders).values(holder=_OTHERS, until=0, leaving=True))
-
-        await self._database.write(work, grows=False)
-
-
-# One row a holder, rather than one a lease.
-_STANDING = Statement(
-    """
-    SELECT holder, until > {now} AS lives, leaving,
-        (SELECT {joined}(subscription_id, ',') FROM push_leases WHERE push_leases.holder = push_holders.holder) AS held
-    FROM push_holders
-    """
-)
-_LIVES = Statement(
-    """
-    INSERT INTO push_holders (holder, until, leaving) VALUES (:holder, {now} + :lease, :leaving)
-    ON CONFLICT (holder) DO UPDATE SET until = excluded.until, leaving = excluded.leaving
-    """
-)
-_TAKE = Statement(
-    """
-    INSERT INTO push_leases (subscription_id, holder)
-    SELECT subscriptions.id, :holder FROM {given} JOIN subscriptions ON subscriptions.id = text(0)
-    WHERE true {kept}
-    RETURNING subscription_id
-    """
-)
-_TELL = Statement(
-    """
-    INSERT INTO push_states (subscription_id, state, changed_on)
-    SELECT push_leases.subscription_id, text(1), {now} FROM {given}
-    JOIN push_leases ON push_leases.subscription_id = text(0) AND push_leases.holder = :holder
-    WHERE true
-    ON CONFLICT (subscription_id) DO UPDATE SET state = excluded.state, changed_on = excluded.changed_on
-    """
-)
-_STATE = Statement(
-    """
-    SELECT state FROM push_states JOIN push_leases USING (subscription_id) JOIN push_holders USING (holder)
-    WHERE subscription_id = :subscription AND until > {now}
-    """
-)
-_IS_HELD = Statement("SELECT EXISTS (SELECT 1 FROM push_holders WHERE until > {now})")

@@ -20,9 +20,9 @@ from ams.storage.registry.history import SharedHistory
 from ams.storage.registry.idempotency import IdempotencyRecords
 from ams.storage.registry.keys import SigningKeyRecords, encrypt_anew
 from ams.storage.registry.logins import BindingRecords, IssuerRecords, NamedTokenRecords
-from ams.storage.registry.parallel import OwnerRecords, SnapshotRecords
+from ams.storage.registry.parallel import SnapshotRecords
 from ams.storage.registry.projects import ProjectRecords, QuotaRecords
-from ams.storage.registry.push import OtherHolders, PushSecretRecords, StoredLeases
+from ams.storage.registry.push import PushSecretRecords
 from ams.storage.registry.resources import SubscriptionRecords, TopicRecords
 from ams.storage.registry.schemas import SchemaRecords
 from ams.storage.registry.statements import Shared
@@ -46,7 +46,7 @@ class Registry:
         self._secrets = secrets
         self._clock = clock
         self.quotas = QuotaRecords(database, quotas or Quotas())
-        shared = Shared(database, secrets, clock, self.quotas, cache_size)
+        self.shared = shared = Shared(database, secrets, clock, self.quotas, cache_size)
         self.users = UserRecords(shared)
         self.named_tokens = NamedTokenRecords(shared)
         self.bindings = BindingRecords(shared, self.users)
@@ -57,14 +57,11 @@ class Registry:
         self.snapshots = SnapshotRecords(shared)
         self.push_secrets = PushSecretRecords(shared)
         self.signing_keys = SigningKeyRecords(shared)
-        self.owners = OwnerRecords(shared)
         self.projects = ProjectRecords(shared)
         self.registrations = RegistrationRecords(shared, self.users)
         self.tallies = TallyRecords(shared)
         self.figures = FigureRecords(shared)
         self.idempotency = IdempotencyRecords(shared)
-        self.push_leases = StoredLeases(shared)
-        self.other_holders = OtherHolders(shared)
         self.audit = AuditRecords(database, audit)
 
     @classmethod
@@ -89,9 +86,9 @@ class Registry:
         )
         return cls(database, secrets, clock or SystemClock(), cache_size, quotas)
 
-    def history(self, node: str) -> SharedHistory:
-        """Return the history that all nodes share; `node` is the name of this one."""
-        return SharedHistory(self._database, self._clock, node)
+    def history(self) -> SharedHistory:
+        """Return the history that all nodes share."""
+        return SharedHistory(self._database)
 
     @property
     def invalidations(self) -> Invalidations:

@@ -373,45 +373,25 @@ signing_keys = _table(
     *_times("created_on"),
 )
 
-push_holders = _table(
-    "push_holders",
+lease_holders = _table(
+    "lease_holders",
     sa.Column("holder", sa.String(64), primary_key=True, comment="its name, another one at each start"),
+    sa.Column("kind", sa.String(8), nullable=False, comment="of its leases"),
     sa.Column("until", sa.BigInteger, nullable=False, comment="end of its leases: milliseconds since the epoch"),
     sa.Column("leaving", sa.Boolean, nullable=False, comment="whether it only finishes what it has"),
-)
-"""Processes that deliver (`ams.push.leases`). Times are the database's, as several nodes share it."""
-
-push_leases = _table(
-    "push_leases",
-    _of("subscription_id", "subscriptions.id", primary_key=True),
-    sa.Column(
-        "holder", sa.String(64), sa.ForeignKey("push_holders.holder", ondelete="CASCADE"), nullable=False, index=True
-    ),
-)
-
-push_states = _table(
-    "push_states",
-    _of("subscription_id", "push_leases.subscription_id", primary_key=True),
-    sa.Column("state", sa.Text, nullable=False, comment="JSON"),
-    *_times("changed_on"),
-)
-"""The states of deliveries; those reported under a lease are deleted with it."""
-
-parallel_nodes = _table(
-    "parallel_nodes",
-    sa.Column("node", sa.String(36), primary_key=True, comment="its name, another one at each start"),
     sa.Column("url", sa.Text, nullable=False, comment="how other nodes reach it; empty: it does not say"),
-    sa.Column("until", sa.BigInteger, nullable=False, comment="end of what it owns: milliseconds since the epoch"),
-    sa.Column("pubsub", sa.Text, comment="HOST:PORT at which other nodes reach its Google Pub/Sub port; null: none"),
+    sa.Column("pubsub", sa.Text, nullable=False, comment="HOST:PORT of its Google Pub/Sub port; empty: none"),
 )
-"""Nodes that work on parallel subscriptions (`ams.service.parallel.ownership`). Times are the database's."""
+"""Processes that hold leases (`ams.cluster.lease_table`). Times are the database's, as several nodes share it."""
 
-parallel_owners = _table(
-    "parallel_owners",
+leases = _table(
+    "leases",
     _of("subscription_id", "subscriptions.id", primary_key=True),
+    sa.Column("kind", sa.String(8), primary_key=True, comment="push: who delivers it; parallel: who works on it"),
     sa.Column(
-        "node", sa.String(36), sa.ForeignKey("parallel_nodes.node", ondelete="CASCADE"), nullable=False, index=True
+        "holder", sa.String(64), sa.ForeignKey("lease_holders.holder", ondelete="CASCADE"), nullable=False, index=True
     ),
+    sa.Column("state", sa.Text, comment="how the delivery goes, JSON; null: nothing was reported"),
 )
 
 named_tokens = _identified(
@@ -462,12 +442,6 @@ history = _table(
     sa.Column("data", sa.LargeBinary, nullable=False, comment="records of 33 bytes (`ams.service.history`)"),
 )
 """Measurements of the last day, where several nodes share them; else they are in a file of their own."""
-
-history_turns = _table(
-    "history_turns",
-    sa.Column("node", sa.String(36), primary_key=True, comment="the node that measures"),
-    sa.Column("until", sa.BigInteger, nullable=False, comment="end of its turn: milliseconds since the epoch"),
-)
 
 audit = audit_table(METADATA, "audit")
 

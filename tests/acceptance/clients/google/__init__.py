@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from cluster.jars import ROOT, Jars, once, there
+from local_cluster.jars import ROOT, Jars, once, there
 
 HERE = Path(__file__).parent
 _NODE = ROOT / ".parts" / "google-node-6.2.0"

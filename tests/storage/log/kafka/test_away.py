@@ -11,7 +11,7 @@ from ams.core.errors import LogUnavailable
 from ams.core.names import TopicId, new_topic_id
 from ams.storage.log.kafka.log import KafkaLog
 from ams.storage.log.kafka.options import KafkaOptions
-from cluster.kafka import Brokers
+from local_cluster.kafka import Brokers
 from tests.storage.log.engines import Kafka, all_fragments, fragments, new_topic, texts
 from tests.storage.log.idempotency_store import MemoryIdempotencyStore
 from tests.support.waiting import PATIENCE_SECONDS, wait_until_async

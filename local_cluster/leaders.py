@@ -7,7 +7,7 @@ from typing import Any
 
 from aiokafka.admin import AIOKafkaAdminClient
 
-from cluster.kafka import Brokers
+from local_cluster.kafka import Brokers
 
 
 def leading_broker(brokers: Brokers) -> int:

@@ -1,4 +1,4 @@
-"""The command line of the parts: `python -m cluster kafka`, `python -m cluster spark` or `python -m cluster up`."""
+"""The command line of the parts: `python -m local_cluster` with `kafka`, `spark` or `up`."""
 
 import argparse
 import signal
@@ -6,19 +6,19 @@ import sys
 import tempfile
 from pathlib import Path
 
-from cluster.caretaker import Caretaker
-from cluster.jars import CannotFetch
-from cluster.kafka import Brokers
-from cluster.local import Cluster, table
-from cluster.processes import DidNotStart, treat_as_ctrl_c
-from cluster.spark import SparkCluster
+from local_cluster.caretaker import Caretaker
+from local_cluster.jars import CannotFetch
+from local_cluster.kafka import Brokers
+from local_cluster.local import Cluster, table
+from local_cluster.processes import DidNotStart, treat_as_ctrl_c
+from local_cluster.spark import SparkCluster
 
 OK, FAILED = 0, 1
 
 
 def main() -> int:
     """Run what the command line names; return 0 when it was stopped, 1 when it could not start."""
-    parser = argparse.ArgumentParser(prog="python -m cluster", description="Real parts of the cluster shape.")
+    parser = argparse.ArgumentParser(prog="python -m local_cluster", description="Real parts of the cluster shape.")
     parser.add_argument("what", choices=sorted(COMMANDS))
     parser.add_argument("--secure", action="store_true", help="with up: TLS and passwords between all parts")
     options = parser.parse_args()

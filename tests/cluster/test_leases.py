@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 from sqlalchemy import text
 
+from ams.cluster.lease_table import MAX_STATES, OtherHolders, StoredLeases
+from ams.cluster.leases import LEASE_SECONDS, NOTHING, Heartbeat, Leases, MemoryLeases, RememberedLeases
 from ams.core.clock import ManualClock
 from ams.core.names import SubscriptionId, SubscriptionName, TopicName
-from ams.push.leases import LEASE_SECONDS, NOTHING, Heartbeat, Leases, MemoryLeases, RememberedLeases
 from ams.push.report import RETRYING, SEND
-from ams.storage.registry.push import MAX_STATES
 from ams.storage.registry.registry import Registry
 from ams.wire.push import Attempt, Failure, WorkerState
 from tests.support.administration import KEY, make_project, url_of
@@ -62,10 +62,10 @@ async def opened(kind: str, folder: Path, count: int) -> Keeper:
     async def pass_time(seconds: float) -> None:
         clock.advance(round(seconds * 1000))
         if kind == "postgresql":  # whose clock is its own: so the leases are made older
-            age = text("UPDATE push_holders SET until = until - :age")
+            age = text("UPDATE lease_holders SET until = until - :age")
             await registry._database.put(lambda connection: connection.execute(age, {"age": round(seconds * 1000)}))
 
-    return Keeper(registry.push_leases, names, pass_time, registry)
+    return Keeper(StoredLeases(registry), names, pass_time, registry)
 
 
 def in_memory(count: int) -> Keeper:
@@ -258,7 +258,7 @@ async def test_a_process_that_delivers_itself_waits_after_a_restart_only_when_th
     registry = await Registry.open(url_of("sqlite", tmp_path), KEY, clock=clock)
 
     def lived(own: str) -> RememberedLeases:
-        return RememberedLeases(clock, own, registry.other_holders)
+        return RememberedLeases(clock, own, OtherHolders(registry))
 
     assert await lived("first").heartbeat(Heartbeat("first", NONE), one) == one
     second = lived("second")
@@ -315,7 +315,7 @@ COUNT = 7
 
 
 class Process:
-    """A process that delivers, as `ams.push.leases` says that it does."""
+    """A process that delivers, as `ams.cluster.leases` says that it does."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -1,12 +1,11 @@
 """Ownership: which node works on a parallel subscription, where several share the cursors.
 
 Leases are known to one process alone. So a node claims a subscription before it takes it over, and requests for one
-that another node owns go there (`ams.http.forwarding`). The fence is not here: a node that was overtaken can store
+that another node owns go there (`ams.cluster.forwarding`). The fence is not here: a node that was overtaken can store
 nothing any more (`run` in `ams.storage.cursors.acks`).
 
-A node renews all that it owns at once, every `RENEW_SECONDS`. Without a renewal for `OWNED_SECONDS` it owns nothing any
-more, and knows this by its own clock since it sent the last answered one. A node that owns nothing renews less often,
-so that all living nodes are known (`OwnerRecords.nodes`).
+To own is to hold a lease (`ams.cluster.leases`). A node that owns nothing renews less often, so that all living nodes
+are known (`LeaseTable.holders`).
 """
 
 import asyncio
@@ -16,14 +15,12 @@ from functools import partial
 
 import structlog
 
+from ams.cluster.lease_table import Holder, LeaseTable
+from ams.cluster.leases import RENEW_SECONDS, lease_end
 from ams.core.errors import AmsError, Overloaded, OwnedElsewhere, SubscriptionGone
 from ams.core.names import SubscriptionId
 from ams.core.supervisor import Rounds, Supervisor
-from ams.storage.registry.parallel import OWNED_SECONDS, Node, OwnerRecords
 
-RENEW_SECONDS = 2.0
-_SPARE_SECONDS = 0.5
-"""Between the end of what is owned by a node's own clock and that by the database's."""
 _RETRY_SECONDS = 0.5
 """After a turn that failed."""
 _KNOWN_SECONDS = RENEW_SECONDS
@@ -68,20 +65,20 @@ class Ownership:
         """Release everything, and end the background work; once closed, nothing can be claimed."""
 
 
-class Shared(Ownership):
+class SharedOwnership(Ownership):
     """Ownership among the nodes that share a database, by this node's own clock."""
 
     has_others = True
 
-    def __init__(self, owners: OwnerRecords, node: Node) -> None:
-        self._owners = owners
+    def __init__(self, leases: LeaseTable, node: Holder) -> None:
+        self._leases = leases
         self._node = node
         self._held: set[SubscriptionId] = set()
         self._until = 0.0
         """Loop time at which this node owns nothing any more."""
-        self._elsewhere: dict[SubscriptionId, tuple[Node, float]] = {}
+        self._elsewhere: dict[SubscriptionId, tuple[Holder, float]] = {}
         """Owners of other subscriptions, and until which loop time they are believed."""
-        self._asked: dict[SubscriptionId, asyncio.Future[Node]] = {}
+        self._asked: dict[SubscriptionId, asyncio.Future[Holder]] = {}
         self._seized: set[SubscriptionId] = set()
         self._released: set[SubscriptionId] = set()
         self._turns = asyncio.Lock()
@@ -116,7 +113,7 @@ class Shared(Ownership):
         if self.holds(subscription):
             return
         self._refuse_known(subscription)
-        owner = await self._owners.owner(subscription)
+        owner = await self._leases.holder(subscription)
         if owner is not None and owner.name != self._node.name:
             self._know(subscription, owner)
             self._refuse_known(subscription)
@@ -143,7 +140,7 @@ class Shared(Ownership):
             self._released.clear()
             with contextlib.suppress(AmsError, TimeoutError):
                 async with asyncio.timeout(_LEAVE_SECONDS):
-                    await self._owners.leave(self._node)
+                    await self._leases.leave(self._node)
 
     async def close(self) -> None:
         """Take no more turns, and release everything; once closed, nothing can be claimed."""
@@ -180,16 +177,16 @@ class Shared(Ownership):
             released, self._released = self._released, set()
             sent = _now()
             try:
-                turn = await self._owners.turn(self._node, asked.keys(), seized=seized, released=released)
+                turn = await self._leases.turn(self._node, asked.keys(), seized=seized, released=released)
             except BaseException as error:
                 self._released |= released
                 _fail(asked.values(), error if isinstance(error, Exception) else Overloaded(_STOPPING))
                 raise
             if not turn.is_kept and self._held:
                 self._lose("another node may have it by now")
-            self._until = sent + OWNED_SECONDS - _SPARE_SECONDS
+            self._until = lease_end(sent)
             for subscription, answer in asked.items():
-                owner = turn.owners.get(subscription)
+                owner = turn.holders.get(subscription)
                 if owner is None:
                     _fail((answer,), SubscriptionGone())
                     continue
@@ -202,7 +199,7 @@ class Shared(Ownership):
                 if not answer.done():
                     answer.set_result(owner)
 
-    def _know(self, subscription: SubscriptionId, owner: Node) -> None:
+    def _know(self, subscription: SubscriptionId, owner: Holder) -> None:
         if len(self._elsewhere) >= _MOST_KNOWN:
             self._elsewhere.clear()
         self._elsewhere[subscription] = owner, _now() + _KNOWN_SECONDS
@@ -213,7 +210,7 @@ class Shared(Ownership):
         self._lost()
 
 
-def _elsewhere(subscription: SubscriptionId, owner: Node) -> OwnedElsewhere:
+def _elsewhere(subscription: SubscriptionId, owner: Holder) -> OwnedElsewhere:
     return OwnedElsewhere(subscription=subscription, node=owner.name, url=owner.url, pubsub=owner.pubsub)
 
 
@@ -221,7 +218,7 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def _fail(answers: Iterable[asyncio.Future[Node]], error: Exception) -> None:
+def _fail(answers: Iterable[asyncio.Future[Holder]], error: Exception) -> None:
     for answer in answers:
         if not answer.done():
             answer.set_exception(error)

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from cluster.jars import Jars, there
-from cluster.kafka import QUICK, java
-from cluster.ports import LOOPBACK, free_port, listening
-from cluster.processes import Process, Startable
+from local_cluster.jars import Jars, there
+from local_cluster.kafka import QUICK, java
+from local_cluster.ports import LOOPBACK, free_port, listening
+from local_cluster.processes import Process, Startable
 
 JARS = Jars("kafka-3.9.1", Path(__file__).with_name("old_kafka.pom.xml"))
 START_SECONDS = 90.0

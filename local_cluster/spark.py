@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from cluster.caretaker import Part
-from cluster.environment import make_environment, site_packages
-from cluster.ports import LOOPBACK, free_port
-from cluster.processes import Process, Startable, descendants
+from local_cluster.caretaker import Part
+from local_cluster.environment import make_environment, site_packages
+from local_cluster.ports import LOOPBACK, free_port
+from local_cluster.processes import Process, Startable, descendants
 
 START_SECONDS = 60.0
 SMALL = ("-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")

@@ -15,10 +15,10 @@ from urllib.parse import quote
 import psycopg
 from psycopg import sql
 
-from cluster.certificates import Authority
-from cluster.deployed import postgres_rules, postgres_settings
-from cluster.ports import LOOPBACK, free_port
-from cluster.processes import DidNotStart, Process, Startable
+from local_cluster.certificates import Authority
+from local_cluster.deployed import postgres_rules, postgres_settings
+from local_cluster.ports import LOOPBACK, free_port
+from local_cluster.processes import DidNotStart, Process, Startable
 
 START_SECONDS = 60.0
 USER = "ams"

@@ -5,15 +5,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from cluster.caretaker import Part
-from cluster.certificates import Authority
-from cluster.haproxy import Backend, Haproxy
-from cluster.kafka import Brokers, Login, Security
-from cluster.link import Link
-from cluster.node import PROGRAM, Node
-from cluster.ports import LOOPBACK
-from cluster.postgres import Postgres
-from cluster.processes import Startable
+from local_cluster.caretaker import Part
+from local_cluster.certificates import Authority
+from local_cluster.haproxy import Backend, Haproxy
+from local_cluster.kafka import Brokers, Login, Security
+from local_cluster.link import Link
+from local_cluster.node import PROGRAM, Node
+from local_cluster.ports import LOOPBACK
+from local_cluster.postgres import Postgres
+from local_cluster.processes import Startable
 
 COPIES, ENOUGH = 3, 2
 """Brokers that keep each message, and how many must have it before it is answered, where there are as many."""

@@ -1,4 +1,4 @@
-"""A node whose time of day is wrong: `python -m cluster.off_clock SECONDS`, settings from the environment."""
+"""A node whose time of day is wrong: `python -m local_cluster.off_clock SECONDS`, settings from the environment."""
 
 import asyncio
 import os

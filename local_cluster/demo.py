@@ -13,15 +13,15 @@ from typing import NamedTuple
 
 from argo_ams_library import AmsException
 
-from cluster.caretaker import Caretaker
-from cluster.jars import CannotFetch
-from cluster.leaders import leading_broker
-from cluster.local import Cluster, table
-from cluster.processes import DidNotStart, treat_as_ctrl_c
 from demo import report
 from demo.job import Job
 from demo.service import trust_of_library
 from demo.traffic import Message
+from local_cluster.caretaker import Caretaker
+from local_cluster.jars import CannotFetch
+from local_cluster.leaders import leading_broker
+from local_cluster.local import Cluster, table
+from local_cluster.processes import DidNotStart, treat_as_ctrl_c
 
 OK, FAILED, INTERRUPTED = 0, 1, 130
 SPREAD = 30.0
@@ -46,7 +46,7 @@ class Blow(NamedTuple):
 
 def main() -> int:
     """Run it; return 0 when all messages came out as they went in, although processes were killed."""
-    parser = argparse.ArgumentParser(prog="python -m cluster.demo", description="The main job while parts die.")
+    parser = argparse.ArgumentParser(prog="python -m local_cluster.demo", description="The main job while parts die.")
     parser.add_argument("--messages", type=int, default=12000, help="messages to send (default: %(default)s)")
     parser.add_argument("--secure", action="store_true", help="TLS and passwords between all parts")
     options = parser.parse_args()

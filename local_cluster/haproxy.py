@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from cluster.deployed import DEPLOY, haproxy_configuration
-from cluster.ports import LOOPBACK, free_port, listening
-from cluster.processes import DidNotStart, Process, Startable
+from local_cluster.deployed import DEPLOY, haproxy_configuration
+from local_cluster.ports import LOOPBACK, free_port, listening
+from local_cluster.processes import DidNotStart, Process, Startable
 
 START_SECONDS = 10.0
 CONNECTIONS = 2000

@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
+from ams.cluster import ownership
+from ams.cluster.lease_table import PARALLEL, Holder, LeaseTable
+from ams.cluster.leases import LEASE_SECONDS
+from ams.cluster.ownership import Ownership
+from ams.cluster.ownership import SharedOwnership as Node
 from ams.core.clock import ManualClock
 from ams.core.errors import Overloaded, OwnedElsewhere, RegistryUnavailable, SubscriptionGone
 from ams.core.names import SubscriptionId
 from ams.core.supervisor import Supervisor
-from ams.service.parallel import ownership
-from ams.service.parallel.ownership import Ownership, Shared
-from ams.storage.registry.parallel import OWNED_SECONDS, Node
 from ams.storage.registry.registry import Registry
 from tests.service.interference import failing
 from tests.support.administration import ENGINES, make_project, open_registry_at, url_of
@@ -28,12 +30,13 @@ class Nodes:
 
     def __init__(self, kind: str, registry: Registry, clock: ManualClock) -> None:
         self._kind, self.registry, self._clock = kind, registry, clock
+        self.leases = LeaseTable(registry, PARALLEL)
         self._supervisor = Supervisor()
-        self._made: list[Shared] = []
+        self._made: list[Node] = []
         self.lost: list[str] = []
 
-    async def node(self, name: str) -> Shared:
-        made = Shared(self.registry.owners, Node(name, f"http://{name}:8080", f"{name}:8085"))
+    async def node(self, name: str) -> Node:
+        made = Node(self.leases, Holder(name, f"http://{name}:8080", f"{name}:8085"))
         await made.start(self._supervisor, lambda: self.lost.append(name))
         self._made.append(made)
         return made
@@ -41,16 +44,16 @@ class Nodes:
     async def pass_time(self, seconds: float) -> None:
         self._clock.advance(round(seconds * 1000))
         if self._kind == "postgresql":  # whose clock is its own: so what is owned is made older
-            age = text("UPDATE parallel_nodes SET until = until - :age")
+            age = text("UPDATE lease_holders SET until = until - :age")
             await self.registry._database.put(
                 lambda connection: connection.execute(age, {"age": round(seconds * 1000)})
             )
 
-    async def kill(self, node: Shared) -> None:
+    async def kill(self, node: Node) -> None:
         """End a node in the middle of its work, and let what it owned end."""
         node._rounds.cancel()
         self._made.remove(node)
-        await self.pass_time(OWNED_SECONDS)
+        await self.pass_time(LEASE_SECONDS)
 
     async def close(self) -> None:
         for each in self._made:
@@ -86,16 +89,16 @@ async def single(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 
 
 @pytest.fixture
-async def a(nodes: Nodes) -> Shared:
+async def a(nodes: Nodes) -> Node:
     return await nodes.node("a")
 
 
 @pytest.fixture
-async def b(nodes: Nodes) -> Shared:
+async def b(nodes: Nodes) -> Node:
     return await nodes.node("b")
 
 
-async def owner_of(node: Shared, subscription: SubscriptionId = ONE) -> tuple[str, str]:
+async def owner_of(node: Node, subscription: SubscriptionId = ONE) -> tuple[str, str]:
     """Return whom a node that asks is sent to."""
     with pytest.raises(OwnedElsewhere) as refused:
         await node.claim(subscription)
@@ -116,7 +119,7 @@ async def test_who_claims_first_owns_it_and_what_was_released_may_be_claimed_at_
     assert single.holds(ONE)
 
 
-async def test_others_hear_who_owns_it_and_how_that_node_is_reached(a: Shared, b: Shared) -> None:
+async def test_others_hear_who_owns_it_and_how_that_node_is_reached(a: Node, b: Node) -> None:
     await a.claim(ONE)
     assert await owner_of(b) == ("a", "http://a:8080")
     assert not b.holds(ONE)
@@ -130,7 +133,7 @@ async def test_of_many_that_claim_at_once_each_is_owned_by_one(nodes: Nodes) -> 
     assert [each.holds(ONE) for each in all_nodes].count(True) == 1
 
 
-async def test_who_stops_in_order_leaves_everything_to_others_at_once(a: Shared, b: Shared) -> None:
+async def test_who_stops_in_order_leaves_everything_to_others_at_once(a: Node, b: Node) -> None:
     await a.claim(ONE)
     await a.close()
     await b.claim(ONE)
@@ -139,7 +142,7 @@ async def test_who_stops_in_order_leaves_everything_to_others_at_once(a: Shared,
         await a.claim(TWO)
 
 
-async def test_what_is_released_is_free_for_others(a: Shared, b: Shared) -> None:
+async def test_what_is_released_is_free_for_others(a: Node, b: Node) -> None:
     await a.claim(ONE)
     await a.claim(TWO)
     a.release(ONE)
@@ -154,9 +157,9 @@ async def test_what_is_released_is_free_for_others(a: Shared, b: Shared) -> None
     assert a.holds(TWO)
 
 
-async def test_a_node_that_was_silent_for_too_long_loses_everything_and_says_so(nodes: Nodes, a: Shared) -> None:
+async def test_a_node_that_was_silent_for_too_long_loses_everything_and_says_so(nodes: Nodes, a: Node) -> None:
     await a.claim(ONE)
-    await nodes.pass_time(OWNED_SECONDS)
+    await nodes.pass_time(LEASE_SECONDS)
     await a.turn()
     assert not a.holds(ONE)
     assert nodes.lost == ["a"]
@@ -164,17 +167,17 @@ async def test_a_node_that_was_silent_for_too_long_loses_everything_and_says_so(
     assert a.holds(ONE)
 
 
-async def test_a_renewal_keeps_everything(nodes: Nodes, a: Shared, b: Shared) -> None:
+async def test_a_renewal_keeps_everything(nodes: Nodes, a: Node, b: Node) -> None:
     await a.claim(ONE)
     for _ in range(3):
-        await nodes.pass_time(OWNED_SECONDS - 1)
+        await nodes.pass_time(LEASE_SECONDS - 1)
         await a.turn()
     assert a.holds(ONE)
     assert (await owner_of(b))[0] == "a"
     assert nodes.lost == []
 
 
-async def test_who_delivers_it_by_push_takes_it_from_any_other_node(a: Shared, b: Shared) -> None:
+async def test_who_delivers_it_by_push_takes_it_from_any_other_node(a: Node, b: Node) -> None:
     await a.claim(ONE)
     await b.claim(ONE, seizes=True)
     assert b.holds(ONE)
@@ -183,7 +186,7 @@ async def test_who_delivers_it_by_push_takes_it_from_any_other_node(a: Shared, b
     assert (await owner_of(a))[0] == "b"
 
 
-async def test_who_only_looks_claims_nothing(nodes: Nodes, a: Shared, b: Shared) -> None:
+async def test_who_only_looks_claims_nothing(nodes: Nodes, a: Node, b: Node) -> None:
     await a.look(ONE)
     assert not a.holds(ONE)
     await b.claim(ONE)
@@ -196,19 +199,19 @@ async def test_who_only_looks_claims_nothing(nodes: Nodes, a: Shared, b: Shared)
     await a.look(ONE)
 
 
-async def test_a_deleted_subscription_is_owned_by_nobody(a: Shared) -> None:
+async def test_a_deleted_subscription_is_owned_by_nobody(a: Node) -> None:
     with pytest.raises(SubscriptionGone):
         await a.claim("never")
 
 
 async def test_a_node_without_answers_owns_nothing_any_more_by_its_own_clock(
-    nodes: Nodes, a: Shared, monkeypatch: pytest.MonkeyPatch
+    nodes: Nodes, a: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await a.claim(ONE)
     now = ownership._now()
 
-    with failing(nodes.registry.owners, "turn", RegistryUnavailable):
-        for passed in (0, OWNED_SECONDS):
+    with failing(nodes.leases, "turn", RegistryUnavailable):
+        for passed in (0, LEASE_SECONDS):
             monkeypatch.setattr(ownership, "_now", lambda passed=passed: now + passed)
             assert a.holds(ONE) is not bool(passed)
             with pytest.raises(RegistryUnavailable):
@@ -216,7 +219,7 @@ async def test_a_node_without_answers_owns_nothing_any_more_by_its_own_clock(
         await wait_until_async(lambda: nodes.lost == ["a"])
 
 
-async def test_nodes_that_live_are_known_and_one_that_died_is_not(nodes: Nodes, a: Shared, b: Shared) -> None:
+async def test_nodes_that_live_are_known_and_one_that_died_is_not(nodes: Nodes, a: Node, b: Node) -> None:
     await a.claim(ONE)
     await b.turn()
     assert await alive(nodes) == ["http://a:8080", "http://b:8080"]
@@ -239,4 +242,4 @@ async def test_a_node_that_owns_nothing_is_known_all_the_same(nodes: Nodes, monk
 
 
 async def alive(nodes: Nodes) -> list[str]:
-    return [each.url for each in await nodes.registry.owners.nodes()]
+    return [each.url for each in await nodes.leases.holders()]

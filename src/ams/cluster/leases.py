@@ -1,10 +1,12 @@
-"""Leases: which process delivers what, so that no subscription is delivered by two and none is left out.
+"""The law of leases: what a process holds of what several share, so that no two work on the same, and none is left out.
 
-A process that delivers is a **holder**. It says every `HEARTBEAT_SECONDS` that it lives and what it holds, and is
-answered what is its to hold. A holder that has not said so for `LEASE_SECONDS` holds nothing any more, and others get
-its share; by its own clock, from its last answered heartbeat, it has stopped by then.
+A process that holds leases is a **holder**. It renews them all at once every `RENEW_SECONDS`. Without a renewal for
+`LEASE_SECONDS` it holds nothing any more, and others may have it: by the clock of whoever keeps the leases. By its own
+clock, since it sent its last answered renewal, it has stopped a little before (`lease_end`).
 
-Every keeper of leases goes by `share`: those of one process, here, and those of nodes (`ams.storage.registry.push`).
+What is to be delivered by push is shared equally: a holder's renewal is a heartbeat that says what it holds, and the
+answer what is its to hold. All that keep such leases go by `share`: in one process, here; of nodes, `StoredLeases` in
+`ams.cluster.lease_table`.
 """
 
 import asyncio
@@ -18,13 +20,20 @@ from ams.core.errors import AmsError
 from ams.core.names import SubscriptionId
 from ams.wire.push import WorkerState
 
-HEARTBEAT_SECONDS = 2.0
+RENEW_SECONDS = 2.0
 LEASE_SECONDS = 6.0
+SPARE_SECONDS = 0.5
+"""Between the end of a lease by its holder's clock and that by the clock of whoever keeps the leases."""
 
 NOTHING: Mapping[SubscriptionId, WorkerState] = {}
 
 Subscriptions = frozenset[SubscriptionId]
 _LEASE = round(LEASE_SECONDS * 1000)  # milliseconds
+
+
+def lease_end(sent: float, seconds: float = LEASE_SECONDS) -> float:
+    """Return when a holder has to have stopped that sent its last answered renewal then, by the same clock."""
+    return sent + seconds - SPARE_SECONDS
 
 
 class Heartbeat(NamedTuple):

@@ -6,8 +6,8 @@ import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 
-from cluster.ports import LOOPBACK, free_port
-from cluster.processes import Process
+from local_cluster.ports import LOOPBACK, free_port
+from local_cluster.processes import Process
 
 START_SECONDS = 60.0
 DRAIN_SECONDS = 2.0
@@ -108,7 +108,7 @@ class Node:
 
     def _command(self, clock_off: float) -> list[str]:
         if clock_off:
-            return [sys.executable, "-m", "cluster.off_clock", f"{clock_off:g}"]
+            return [sys.executable, "-m", "local_cluster.off_clock", f"{clock_off:g}"]
         return [sys.executable, "-m", self._program, "serve"]
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pyspark
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
-from cluster.jars import Jars, there
-from cluster.ports import LOOPBACK
-from cluster.processes import Startable
+from local_cluster.jars import Jars, there
+from local_cluster.ports import LOOPBACK
+from local_cluster.processes import Startable
 
 JARS = Jars("mongo-java-server-1.47.0", Path(__file__).with_name("mongodb.pom.xml"))
 WIRE = 17

@@ -5,8 +5,8 @@ import contextlib
 import threading
 from collections.abc import Coroutine, Iterator
 
-from cluster.ports import LOOPBACK, free_port
-from cluster.processes import Startable
+from local_cluster.ports import LOOPBACK, free_port
+from local_cluster.processes import Startable
 
 CHUNK = 2**16
 

@@ -8,11 +8,11 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from cluster.jars import kafka_jars
-from cluster.kafka_properties import Login, Ports, Security, properties
-from cluster.link import Link
-from cluster.ports import LOOPBACK, free_port
-from cluster.processes import DidNotStart, Process, Startable
+from local_cluster.jars import kafka_jars
+from local_cluster.kafka_properties import Login, Ports, Security, properties
+from local_cluster.link import Link
+from local_cluster.ports import LOOPBACK, free_port
+from local_cluster.processes import DidNotStart, Process, Startable
 
 START_SECONDS = 90.0
 HEAP_MB = 256

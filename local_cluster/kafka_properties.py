@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from cluster.certificates import Authority
-from cluster.deployed import kafka_properties
-from cluster.ports import LOOPBACK
+from local_cluster.certificates import Authority
+from local_cluster.deployed import kafka_properties
+from local_cluster.ports import LOOPBACK
 
 CLIENTS, CONTROLLERS = "CLIENTS", "CONTROLLERS"
 COPIES = 3

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
-from cluster.processes import Process
+from local_cluster.processes import Process
 
 REST = 2.0
 """Seconds from the end of a process to its restart: as long as supervisors of real machines take."""

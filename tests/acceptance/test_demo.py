@@ -35,17 +35,13 @@ def test_thousands_of_messages_come_out_as_they_went_in_and_a_second_run_works_o
 
 def test_one_altered_message_fails_the_demo_by_name(tmp_path: Path) -> None:
     altered = demo(tmp_path, *SMALL, "--alter", "metric_data:123")
-
     assert altered.returncode == 1
     assert altered.stderr.startswith("metric_data message 123: altered")
 
 
 @pytest.mark.spark
-def test_where_java_is_found_it_ends_with_a_job_on_spark_that_leaves_the_folders_of_others_alone(
-    tmp_path: Path,
-) -> None:
+def test_where_java_is_found_it_ends_with_a_job_on_spark_that_leaves_other_folders_alone(tmp_path: Path) -> None:
     ran = demo(tmp_path, *SMALL, seconds=300, JAVA_HOME="")
-
     assert ran.returncode == 0, ran.stderr
     assert "\nmetrics: messages 600 records 0 broken 0 " in ran.stdout
     assert [folder.name for folder in (tmp_path / "ams-pipeline").iterdir()] == ["demo"]

@@ -70,7 +70,6 @@ def test_a_program_of_a_guide_works_over_tls_with_a_token(language: Language, cl
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[Streams]:
-    """Whose streams were opened in this process, one entry for each."""
     serve, opened = Streams.run, list[Streams]()
 
     async def noted(streams: Streams, context: Any, scope: Any) -> None:
@@ -83,9 +82,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[Streams]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("language", LANGUAGES)
-async def test_streams_live_through_a_minute_without_a_message(
-    language: Language, clone: Path, opened: list[Streams]
-) -> None:
+async def test_streams_live_through_a_minute_of_silence(language: Language, clone: Path, opened: list[Streams]) -> None:
     language.get(clone)
     write_programs(language.page, clone, "")
     async with running_service(clone / "ams-data", pubsub_port=0, pubsub_emulator=True) as (service, _):
@@ -122,17 +119,12 @@ def test_celery_runs_tasks_as_its_guide_says(clone: Path) -> None:
                 worker.kill()
 
 
-@pytest.mark.parametrize(
-    ("language", "pinned", "file"),
-    [
-        ("node", "@google-cloud/pubsub@6.2.0 google-auth-library@11.3.4", "package.json"),
-        ("go", "cloud.google.com/go/pubsub/v2@v2.8.1", "go.mod"),
-        ("java", "<version>1.150.1</version>", "pom.xml"),
-    ],
-)
+@pytest.mark.parametrize(("language", "pinned", "file"), [
+    ("node", "@google-cloud/pubsub@6.2.0 google-auth-library@11.3.4", "package.json"),
+    ("go", "cloud.google.com/go/pubsub/v2@v2.8.1", "go.mod"), ("java", "<version>1.150.1</version>", "pom.xml"),
+])  # fmt: skip
 def test_a_guide_gets_the_version_that_is_tested(language: str, pinned: str, file: str) -> None:
     page = ROOT / "docs" / "how-to" / f"google-pubsub-{language}.md"
     tested = (HERE / file).read_text()
-
     assert pinned in page.read_text()
     assert [each for each in re.findall(r"\d+\.\d+\.\d+", pinned) if each not in tested] == []

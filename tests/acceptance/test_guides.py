@@ -119,7 +119,6 @@ class Receiver:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Start it, and stop it at the end."""
         with (
             self._shown.open("a") as shown,
             subprocess.Popen(self._command, cwd=self._clone, stdout=shown, stderr=subprocess.DEVNULL) as process,
@@ -131,7 +130,6 @@ class Receiver:
                 process.kill()
 
     def wait_shown(self, text: str) -> None:
-        """Return when it shows this."""
         wait_until(lambda: is_shown(text, self._shown.read_text()))
 
 
@@ -168,7 +166,6 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def garden(begun: Path, tmp_path: Path) -> Path:
-    """A copy of it, for one reader."""
     return shutil.copytree(begun, tmp_path / "clone", symlinks=True)
 
 
@@ -295,9 +292,7 @@ def test_the_examples_of_the_client_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_the_conversations_of_the_reference_go_as_shown_with_one_service(
-    tmp_path: Path, subtests: pytest.Subtests
-) -> None:
+def test_conversations_of_the_reference_go_as_shown_with_one_service(tmp_path: Path, subtests: pytest.Subtests) -> None:
     make_clone(tmp_path)
     with live_service(tmp_path / "ams-data", "--tls-self-signed") as service:
         for page in REFERENCE_PAGES:
@@ -316,7 +311,6 @@ def test_the_conversation_about_push_goes_as_shown_where_it_is_enabled(tmp_path:
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[tuple["subprocess.Popen[str]", list[str]]]:
-    """What `make run` starts in another terminal, in a clone, and what it has shown."""
     make_clone(tmp_path)
     command = [sys.executable, "-m", "demo", "--keep-serving", "--port", "0", "--messages", "600"]
     no_java = environment(JAVA_HOME="/nowhere")  # without the job on Spark at the end

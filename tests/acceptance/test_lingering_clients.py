@@ -26,9 +26,7 @@ TLS = ("--tls-self-signed",)
 
 
 @pytest.mark.parametrize(("what", "flags"), [("pull", TLS), ("read", ())])
-def test_a_client_that_reads_nothing_is_dropped_and_others_are_served(
-    tmp_path: Path, what: str, flags: tuple[str, ...]
-) -> None:
+def test_who_reads_nothing_is_dropped_and_others_are_served(tmp_path: Path, what: str, flags: tuple[str, ...]) -> None:
     with live_service(tmp_path / "data", "--request-seconds", f"{PATIENCE}s", *flags) as live, live.http() as http:
         furnish(http, "P")
         with connected(live) as client:

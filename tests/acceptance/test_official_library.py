@@ -68,7 +68,6 @@ def refused(call: Any, *arguments: Any, **more: Any) -> AmsServiceException:
 def test_every_method_that_asks_the_service_something_is_called_here() -> None:
     methods = {name for name, _ in inspect.getmembers(ArgoMessagingService, inspect.isfunction) if name[0] != "_"}
     source = Path(__file__).read_text()
-
     assert {name for name in methods - WITHOUT_REQUESTS if f".{name}(" not in source} == set()
     assert methods >= WITHOUT_REQUESTS
 
@@ -100,11 +99,9 @@ def test_users(ams: ArgoMessagingService, tls: dict[str, Any]) -> None:
         {"project": ams.project, "roles": ["publisher"], "topics": [], "subscriptions": []}
     ]
     for found in (
-        ams.get_user(name, **tls),
-        ams.get_user_by_uuid(made.uuid, **tls),
-        ams.get_user_by_token(made.token, **tls),
+        ams.get_user(name, **tls), ams.get_user_by_uuid(made.uuid, **tls), ams.get_user_by_token(made.token, **tls),
         as_user(ams, made).get_user_profile(**tls),
-    ):
+    ):  # fmt: skip
         assert (found.uuid, found.token, found.email) == (made.uuid, made.token, "first@site.example")
     page = ams.list_users(**tls)  # asks with details=True and nextPageToken=, which are not what the service reads
     assert (page.users[0].name, page.next_page_token, page.total_size) == (name, "", len(page.users))

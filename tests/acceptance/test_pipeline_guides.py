@@ -14,13 +14,9 @@ from tests.support.service import live_service
 pytestmark = [pytest.mark.acceptance, pytest.mark.spark, pytest.mark.long]
 
 PAGES = (
-    "tutorial/pipeline",
-    "how-to/pipeline-archive",
-    "how-to/pipeline-metrics",
-    "how-to/pipeline-replay",
-    "how-to/pipeline-republish",
-    "how-to/pipeline-write-one",
-)
+    "tutorial/pipeline", "how-to/pipeline-archive", "how-to/pipeline-metrics", "how-to/pipeline-replay",
+    "how-to/pipeline-republish", "how-to/pipeline-write-one",
+)  # fmt: skip
 S3_GUIDE = ROOT / "docs" / "how-to" / "tables-on-s3.md"
 SECONDS = 300
 """For a page: each start of Spark takes a while, on a busy machine a long one."""
@@ -37,7 +33,6 @@ def test_the_commands_of_a_page_on_pipelines_work(page: str, tmp_path: Path) -> 
 
 
 def commands(block: str) -> tuple[str, str]:
-    """Return what is typed, and what is shown."""
     typed = [line.removeprefix("$ ") for line in block.splitlines() if line.startswith(("$ ", "    "))]
     return "\n".join(typed), "".join(f"{line}\n" for line in block.splitlines() if not line.startswith(("$ ", "    ")))
 

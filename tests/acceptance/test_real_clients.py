@@ -15,17 +15,11 @@ from tests.support.service import LiveService, live_service
 pytestmark = [pytest.mark.acceptance, pytest.mark.long]
 
 CLIENTS = [
-    "requests",
-    "urllib3",
-    "httpx",
-    "aiohttp",
-    pytest.param("curl", marks=pytest.mark.curl),
-    pytest.param("curl --http1.0", marks=pytest.mark.curl),
-    pytest.param("curl --http2", marks=pytest.mark.curl),
-    pytest.param("fetch", marks=pytest.mark.node),
-    pytest.param("net/http", marks=pytest.mark.go),
+    "requests", "urllib3", "httpx", "aiohttp", pytest.param("curl", marks=pytest.mark.curl),
+    pytest.param("curl --http1.0", marks=pytest.mark.curl), pytest.param("curl --http2", marks=pytest.mark.curl),
+    pytest.param("fetch", marks=pytest.mark.node), pytest.param("net/http", marks=pytest.mark.go),
     pytest.param("java.net.http", marks=pytest.mark.jdk),
-]
+]  # fmt: skip
 """`curl --http2` and Java offer to upgrade to HTTP/2 where there is no TLS."""
 _count = itertools.count(1)
 _half = "A" * 750_000
@@ -34,16 +28,12 @@ SMALL, BIG = (
     json.dumps({"messages": [{"data": _half}, {"data": _half}]}),
 )
 PUBLISHED = {
-    "sized": {"body": SMALL},
-    "of unknown length": {"body": SMALL, "chunked": True},
-    "big": {"body": BIG},
-    "big and expecting": {"body": BIG, "expect": True},
-    "big and of unknown length": {"body": BIG, "chunked": True},
+    "sized": {"body": SMALL}, "of unknown length": {"body": SMALL, "chunked": True}, "big": {"body": BIG},
+    "big and expecting": {"body": BIG, "expect": True}, "big and of unknown length": {"body": BIG, "chunked": True},
     "big, of unknown length and expecting": {"body": BIG, "chunked": True, "expect": True},
-    "closing": {"body": SMALL, "close": True},
-    "big and closing": {"body": BIG, "close": True},
+    "closing": {"body": SMALL, "close": True}, "big and closing": {"body": BIG, "close": True},
     "after one that closed": {"body": SMALL},
-}
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module", params=["http", "https"])
@@ -61,7 +51,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def project(service: LiveService) -> str:
-    """A project with a topic that has a subscription."""
     path = f"/projects/P{next(_count)}"
     service.ask("POST", path, {})
     service.ask("PUT", f"{path}/topics/t")
@@ -70,9 +59,7 @@ def project(service: LiveService) -> str:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_a_client_publishes_pulls_and_acknowledges(
-    client: str, service: LiveService, project: str, folder: Path
-) -> None:
+def test_clients_publish_pull_and_acknowledge(client: str, service: LiveService, project: str, folder: Path) -> None:
     publish, subscription = f"{project}/topics/t:publish", f"{project}/subscriptions/s"
     ids = [f"{subscription[4:]}:{number}" for number in range(sum(2 if "big" in name else 1 for name in PUBLISHED))]
     asks = {name: Ask("POST", publish, service.token, **how) for name, how in PUBLISHED.items()}
@@ -99,9 +86,7 @@ def test_a_client_publishes_pulls_and_acknowledges(
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_a_client_with_a_wrong_token_reads_the_error_and_asks_on(
-    client: str, service: LiveService, project: str, folder: Path
-) -> None:
+def test_a_refused_client_reads_why_and_asks_on(client: str, service: LiveService, project: str, folder: Path) -> None:
     # A JDK before 20 hangs when a refusal comes in place of 100 Continue, whatever the service (JDK-8286171).
     asked = [how for how in PUBLISHED.values() if client != "java.net.http" or "expect" not in how]
     refused = [Ask("POST", f"{project}/topics/t:publish", "wrong", **how) for how in asked]

@@ -225,10 +225,8 @@ def test_a_folder_that_cannot_be_backed_up_is_refused(data: Path, made: Path, tm
 
 def test_a_full_disk_leaves_nothing_behind(data: Path, tmp_path: Path) -> None:
     (data / "large.pem").write_bytes(bytes(4 << 20))
-
     with no_file_over(2 << 20), pytest.raises(Unusable, match="could not be written: .*; nothing is left of it"):
         take(str(data), str(tmp_path / "b"))
-
     assert sorted(os.listdir(tmp_path)) == ["data"]
 
 
@@ -298,7 +296,6 @@ async def test_a_restored_folder_goes_on_where_the_backup_was_taken(backup: Path
 
 def test_a_folder_that_holds_something_is_refused_and_left_alone(backup: Path, data: Path) -> None:
     before = sorted(os.listdir(data))
-
     with pytest.raises(Unusable, match="is not empty; name a new folder with --data"):
         restore(str(backup), str(data))
     assert sorted(os.listdir(data)) == before
@@ -424,7 +421,6 @@ async def test_files_are_kept_until_the_connection_ends(tmp_path: Path) -> None:
 async def test_a_service_that_ends_meanwhile_is_noticed(tmp_path: Path) -> None:
     async with answered(tmp_path):
         kept = await asyncio.to_thread(keep, str(tmp_path))
-
     with closing(kept), pytest.raises(Unusable, match="ended while it was copied; try again"):
         kept.confirm()
 

@@ -45,16 +45,11 @@ def own_logger(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ams.app.serving.logger", structlog.get_logger("ams"))
 
 
-@pytest.mark.parametrize(
-    ("settings", "is_warned"),
-    [
-        *(({"host": host}, is_warned) for is_warned, hosts in HOSTS.items() for host in hosts),
-        *((settings, False) for settings in WITH_TLS),
-    ],
-)
-def test_an_address_that_others_reach_is_warned_of_when_it_has_no_tls(
-    settings: dict[str, Any], is_warned: bool
-) -> None:
+@pytest.mark.parametrize(("settings", "is_warned"), [
+    *(({"host": host}, is_warned) for is_warned, hosts in HOSTS.items() for host in hosts),
+    *((settings, False) for settings in WITH_TLS),
+])  # fmt: skip
+def test_an_address_that_others_reach_is_warned_of_without_tls(settings: dict[str, Any], is_warned: bool) -> None:
     with capture_logs() as said:
         warn_of_plain_http(Settings(**settings))
     expected = [("no_tls", "warning", settings["host"])] if is_warned else []

@@ -27,9 +27,7 @@ SUB = "projects/P/subscriptions/s"
 )
 def test_every_caller_asks_with_whole_requests(work: Work) -> None:
     [script] = scripts(work, 1, "token")
-
     step = next(script)
-
     assert b"".join(step.request).startswith(b"POST /v1/projects/P/")
     assert b"x-api-key: token" in step.request[0]
 
@@ -37,7 +35,6 @@ def test_every_caller_asks_with_whole_requests(work: Work) -> None:
 def test_a_pull_of_too_few_messages_is_no_measurement() -> None:
     [script] = scripts(Pull([SUB], messages=3), 1, "token")
     next(script)
-
     with pytest.raises(Exception, match="got 0"):
         script.send(Response(200, b'{"receivedMessages":[]}'))
 
@@ -99,5 +96,4 @@ def test_raw_appends_are_as_large_as_what_the_service_stores(tmp_path: Path) -> 
 def test_a_soak_is_judged_by_memory_and_p99() -> None:
     flat = [Minute(1000, 1000, 5.0, 100.0, 50.0, 0)] * 8
     growing = [Minute(1000, 1000, 5.0 * each, 100.0 * each, 50.0, 0) for each in range(1, 9)]
-
     assert [len(verdict(minutes)) for minutes in (flat, growing, flat[:3])] == [0, 2, 1]

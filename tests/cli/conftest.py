@@ -52,13 +52,9 @@ def admins_environment(service: LiveService, folder: Path) -> dict[str, str]:
     """Return variables that point at the service as its admin, and at the project named after the folder."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("AMS_")}
     return own | {
-        "HOME": str(folder),
-        "PYTHONPATH": str(Path(__file__).parents[2] / "src"),
-        "AMS_ENDPOINT": service.base_url,
-        "AMS_TOKEN": service.token,
-        "AMS_CA": str(service.ca),
-        "AMS_PROJECT": folder.name.replace(".", "-"),
-    }
+        "HOME": str(folder), "PYTHONPATH": str(Path(__file__).parents[2] / "src"), "AMS_ENDPOINT": service.base_url,
+        "AMS_TOKEN": service.token, "AMS_CA": str(service.ca), "AMS_PROJECT": folder.name.replace(".", "-"),
+    }  # fmt: skip
 
 
 def prepare_project(service: LiveService, folder: Path, commands: str) -> Ams:
@@ -118,7 +114,6 @@ def ams_process(begin: Begin) -> AmsProcess:
 
 @pytest.fixture
 def project(ams: Ams, environment: dict[str, str]) -> str:
-    """Make the test's project and return its name."""
     name = environment["AMS_PROJECT"]
     made = ams("projects", "create", name)
     assert made.returncode == 0, made.stderr

@@ -84,7 +84,6 @@ def named_in_texts() -> list[str]:
 
 
 def found_command(words: list[str]) -> tuple[Any, list[str]]:
-    """Return the command that words name, and the words behind it."""
     command: Any = get_command(program([words[0]]))
     while words and words[0] in getattr(command, "commands", {}):
         command, words = command.commands[words[0]], words[1:]
@@ -133,7 +132,6 @@ def test_a_list_has_pages_and_says_how_to_get_the_next(ams: Ams, project: str) -
 
 def test_both_versions_are_shown_also_without_a_token(ams: Ams) -> None:
     shown, of_both = ams("version", AMS_TOKEN=""), ams.json("version")
-
     assert ams("--version").stdout == f"ams {__version__}\n"
     assert shown.stdout.splitlines()[0].split() == ["client", __version__]
     assert (of_both["client"], "build_time" in of_both["service"]) == (__version__, True)
@@ -173,11 +171,9 @@ def test_what_the_service_refuses_is_one_line_and_the_code_of_its_kind(ams: Ams,
     token = ams.json("admin", "tokens", "refresh", user)["token"]
 
     refused = {
-        1: ams("topics", "create", "not a name"),
-        3: ams("topics", "create", "jobs", "--token", token),
-        4: ams("topics", "show", "jobs"),
-        5: ams("projects", "create", project),
-    }
+        1: ams("topics", "create", "not a name"), 3: ams("topics", "create", "jobs", "--token", token),
+        4: ams("topics", "show", "jobs"), 5: ams("projects", "create", project),
+    }  # fmt: skip
 
     for code, ran in refused.items():
         assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (code, "", 1), ran.stderr
@@ -189,18 +185,15 @@ OLD = "0" * 64
 
 
 @pytest.mark.usefixtures("project")
-@pytest.mark.parametrize(
-    ("words", "variables", "said"),
-    [
-        (["--token", OLD], {}, "the token of --token "),
-        (["--token-file", "old.token"], {}, "the token of file old.token of an option "),
-        ([], {"AMS_TOKEN": OLD}, "the token of AMS_TOKEN "),
-        ([], {"AMS_TOKEN": "", "AMS_TOKEN_FILE": "old.token"}, "the token of file old.token of a variable "),
-        ([], {"AMS_TOKEN": "", "AMS_BEARER_TOKEN": OLD}, "the token of AMS_BEARER_TOKEN "),
-        (["--profile", "site"], {"AMS_TOKEN": ""}, "the token of profile site "),
-        ([], {"AMS_TOKEN": ""}, "no token was given: --token-file, AMS_TOKEN"),
-    ],
-)
+@pytest.mark.parametrize(("words", "variables", "said"), [
+    (["--token", OLD], {}, "the token of --token "),
+    (["--token-file", "old.token"], {}, "the token of file old.token of an option "),
+    ([], {"AMS_TOKEN": OLD}, "the token of AMS_TOKEN "),
+    ([], {"AMS_TOKEN": "", "AMS_TOKEN_FILE": "old.token"}, "the token of file old.token of a variable "),
+    ([], {"AMS_TOKEN": "", "AMS_BEARER_TOKEN": OLD}, "the token of AMS_BEARER_TOKEN "),
+    (["--profile", "site"], {"AMS_TOKEN": ""}, "the token of profile site "),
+    ([], {"AMS_TOKEN": ""}, "no token was given: --token-file, AMS_TOKEN"),
+])  # fmt: skip
 def test_a_token_that_is_not_good_any_more_is_told_with_its_place(
     ams: Ams, tmp_path: Path, words: list[str], variables: dict[str, str], said: str
 ) -> None:
@@ -215,14 +208,10 @@ def test_a_token_that_is_not_good_any_more_is_told_with_its_place(
     assert OLD not in ran.stderr
 
 
-def test_beside_the_data_folder_nothing_is_needed(
-    ams_process: AmsProcess, service: LiveService, tmp_path: Path
-) -> None:
+def test_beside_a_data_folder_nothing_is_needed(ams_process: AmsProcess, service: LiveService, tmp_path: Path) -> None:
     (tmp_path / "ams-data").symlink_to(service.data)
     local = service.base_url.replace("127.0.0.1", "localhost")
-
     ran = ams_process("projects", "list", AMS_ENDPOINT=local, AMS_TOKEN="", AMS_CA="")
-
     assert ran.returncode == 0, ran.stderr
 
 
@@ -266,24 +255,19 @@ def prepared(service: LiveService, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 OFFERED = {
-    "completion": ["comp"],
-    "show": ["topics sh"],
-    "rain readings": ["topics show r"],
+    "completion": ["comp"], "show": ["topics sh"], "rain readings": ["topics show r"],
     "": ["topics show -p elsewhere r"],
     "jobs": ["subs create late --topic jo", "publish jo", "tail jo", "metrics topic jo"],
     "watering": [
         "subs show ", "pull wa", "ack wa", "doctor wa", "metrics subscription wa", "topics read jobs --subscription wa",
     ],
-    "reading": ["topics create other --schema re", "schemas show re"],
-    "topics/": ["acl show t"],
-    "topics/jobs": ["acl show topics/jo"],
-    "subs/watering": ["acl add subs/"],
+    "reading": ["topics create other --schema re", "schemas show re"], "topics/": ["acl show t"],
+    "topics/jobs": ["acl show topics/jo"], "subs/watering": ["acl add subs/"],
     "{p}-u": [
         "acl set topics/jobs {p}-", "members show {p}-", "users show {p}-", "topics set-acl jobs {p}-",
         "token create new --user {p}-",
     ],
-    "laptop": ["token show --user {p}-u lap"],
-    "checkin": ["bindings delete --user {p}-u ch"],
+    "laptop": ["token show --user {p}-u lap"], "checkin": ["bindings delete --user {p}-u ch"],
     "i-{p}": ["issuers show i-{p}"],
     "{p}": ["projects show {p}", "topics list --project {p}", "users list --member-of {p}"],
 }  # fmt: skip
@@ -292,7 +276,6 @@ OFFERED = {
 @pytest.mark.parametrize(("line", "offered"), [(line, names) for names, lines in OFFERED.items() for line in lines])
 def test_commands_complete_what_they_take(prepared: Ams, line: str, offered: str) -> None:
     name = prepared.folder.name
-
     assert sorted(complete(prepared, f"ams {line}".format(p=name))) == offered.format(p=name).split()
 
 
@@ -337,6 +320,5 @@ def test_only_a_shell_that_asks_is_answered() -> None:
 def test_there_is_a_script_for_each_shell_and_the_shell_understands_it(ams: Ams, shell: str, tmp_path: Path) -> None:
     script = tmp_path / "script"
     script.write_text(ams("completion", shell).stdout)
-
     assert f"complete_{shell}" in script.read_text()
     assert subprocess.run([shell, "-n", str(script)], check=False).returncode == 0

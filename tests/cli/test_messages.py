@@ -38,7 +38,6 @@ LINES_ACROSS_CHUNKS = [bytes([65 + number % 26]) * (number * 97 % 5000 + 1) for 
 @given(st.lists(st.binary(max_size=50).filter(lambda line: b"\n" not in line)), st.booleans())
 def test_every_line_that_says_something_is_one_message(lines: list[bytes], ended: bool) -> None:
     content = b"\n".join(lines) + (b"\n" if ended else b"")
-
     assert payloads(stream(content)) == [line for line in lines if line]
 
 
@@ -91,11 +90,9 @@ def test_texts_files_and_lines_are_published_as_they_are(ams: Ams, topic: str, t
 
     ids = [
         ams("publish", topic, "--data", "ä", "--attr", "k=v=w", "--attr", "empty=").stdout,
-        ams("publish", topic, "--file", "record").stdout,
-        ams("publish", topic, "--file", "-", stdin="a\nb\n").stdout,
-        ams("publish", topic, stdin="c\n\nd").stdout,
-        ams("publish", topic, "--data", "e", "-o", "json").stdout,
-    ]
+        ams("publish", topic, "--file", "record").stdout, ams("publish", topic, "--file", "-", stdin="a\nb\n").stdout,
+        ams("publish", topic, stdin="c\n\nd").stdout, ams("publish", topic, "--data", "e", "-o", "json").stdout,
+    ]  # fmt: skip
 
     assert ids == ["0\n", "1\n", "2\n", "3\n4\n", '{"messageIds":["5"]}\n']
     first, *others = pulled(ams)
@@ -120,7 +117,6 @@ def test_other_commands_ask_once(ams: Ams) -> None:
     with stub_server() as stub:
         stub.status = 503
         assert ams("topic", "list", AMS_ENDPOINT=stub.url, AMS_TOKEN="t").returncode == 7
-
     assert len(stub.requests) == 1
 
 
@@ -159,16 +155,13 @@ def test_without_ack_messages_come_again_and_with_it_the_next_ones(ams: Ams, rea
 @pytest.mark.parametrize("whole", [False, True])
 def test_a_message_is_acknowledged_by_its_id_or_its_ack_id(ams: Ams, reader: str, whole: bool) -> None:
     second = ams.json("pull", reader, "--max", "3")["receivedMessages"][1]
-
     acked = ams("ack", reader, second["ackId"] if whole else second["message"]["messageId"])
-
     assert (acked.returncode, acked.stderr) == (0, "acknowledged up to 1\n")
     assert data_of(ams("pull", reader, "--max", "3").stdout) == ["three"]
 
 
 def test_nothing_there_is_no_error(ams: Ams, reader: str) -> None:
     ams("subs", "seek", reader, "--to", "end")
-
     assert ams("pull", reader, "--no-wait") == (0, "", "no messages\n")
     assert ams.json("pull", reader, "--no-wait", "--ack") == {"receivedMessages": []}
 
@@ -283,7 +276,6 @@ def test_a_json_payload_is_asked_by_a_condition_or_a_query(answer: bool) -> None
 
 def test_a_payload_may_be_a_number_or_no_json_at_all() -> None:
     payloads = (b"7", b"3", b"seven", b"", b"\xff")
-
     assert [each for each in payloads if passes(MessageFilter(json="@ > 5"), each)] == [b"7"]
     assert [each for each in payloads if passes(MessageFilter(json="$"), each)] == [b"7", b"3"]
     assert not any(passes(MessageFilter(json="$.site"), each) for each in payloads)
@@ -291,7 +283,6 @@ def test_a_payload_may_be_a_number_or_no_json_at_all() -> None:
 
 def test_both_filters_must_let_a_message_pass() -> None:
     both = MessageFilter(filter='attributes.lang = "en"', json="@.site")
-
     assert passes(both, b'{"site": "A"}', lang="en")
     assert not passes(both, b'{"site": "A"}', lang="de")
     assert not passes(both, b'{"other": "A"}', lang="en")
@@ -308,7 +299,5 @@ def test_what_cannot_be_read_is_a_mistake_of_usage(chosen: MessageFilter) -> Non
 def test_a_tail_shows_what_passes_its_filters(ams: Ams, project: str) -> None:
     ams("topics", "create", "jobs")
     ams("publish", "jobs", stdin='{"n": 1}\nplain\n{"n": 2}\n{"n": 3}\n')
-
     ran = ams("tail", "jobs", "--oldest", "--json", "@.n > 1", "--max", "2", "-o", "json")
-
     assert [json.loads(line)["messageId"] for line in ran.stdout.splitlines()] == ["2", "3"]

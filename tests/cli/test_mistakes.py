@@ -135,15 +135,13 @@ CODES: dict[int, list[Exception]] = {
         BadSettings("no port"), BadDocument("file.yaml:1: no"), pipeline.WrongOption("size", "no"),
         pipeline.WrongDefinition("file.yaml", []), Usage("no project"), errors.Unusable("no CA file"),
     ],
-    3: [errors.NotAuthenticated("Unauthorized"), errors.NotAllowed("forbidden")],
-    4: [errors.NotFound("no")],
+    3: [errors.NotAuthenticated("Unauthorized"), errors.NotAllowed("forbidden")], 4: [errors.NotFound("no")],
     5: [
         pipeline.ChangedDefinition("no"), pipeline.WrongTable("no"), WrongTable("no"), pipeline.Busy("no"),
         errors.AlreadyExists("no"), errors.Conflict("no"),
     ],
     6: [errors.Unreachable("no"), errors.NotAms("no")],
-    7: [errors.Unavailable("Backend Error"), errors.Overloaded("busy")],
-    70: [ZeroDivisionError("division by zero")],
+    7: [errors.Unavailable("Backend Error"), errors.Overloaded("busy")], 70: [ZeroDivisionError("division by zero")],
     141: [PipeClosed()],
 }  # fmt: skip
 

@@ -52,10 +52,8 @@ def test_without_a_subscription_the_connection_is_checked_by_whoever_asks(ams: A
     viewer = ams.json("users", "create", f"{project}-v", "--service-role", "admin_viewer")["token"]
 
     works, of_nobody, of_consumer = (
-        ams("doctor"),
-        ams("doctor", AMS_TOKEN=SERVICE_TOKEN),
-        ams("doctor", AMS_TOKEN=consumer),
-    )
+        ams("doctor"), ams("doctor", AMS_TOKEN=SERVICE_TOKEN), ams("doctor", AMS_TOKEN=consumer),
+    )  # fmt: skip
 
     assert (works.returncode, of_nobody.returncode, of_consumer.returncode) == (0, 0, 0)
     connection, _, service = works.stdout.partition("\n\n")
@@ -220,7 +218,6 @@ def left(ams: Ams) -> list[str]:
 @pytest.mark.parametrize("what", ["publish", "consume", "roundtrip"])
 def test_a_bench_measures_so_many_messages_and_deletes_what_it_made(ams: Ams, project: str, what: str) -> None:
     found = ams.json("bench", what, "--messages", "20", *(["--batch", "10"] if what != "roundtrip" else []))
-
     assert (found["what"], found["errors"]) == (what, 0)
     assert 20 <= found["messages"] <= 60  # callers beside each other each end with a request
     assert left(ams) == []
@@ -228,14 +225,11 @@ def test_a_bench_measures_so_many_messages_and_deletes_what_it_made(ams: Ams, pr
 
 def test_a_bench_of_a_topic_that_there_is_not_ends(ams: Ams, project: str) -> None:
     ran = ams("bench", "publish", "--messages", "20", "--topic", "none")
-
     assert ran.returncode == 1
     assert "no request was answered: Topic doesn't exist" in ran.stderr
 
 
-def test_a_bench_that_is_ended_gives_what_it_measured_so_far_and_leaves_nothing(
-    ams: Ams, project: str, begin: Begin
-) -> None:
+def test_a_bench_that_is_ended_gives_what_it_measured_and_leaves_nothing(ams: Ams, project: str, begin: Begin) -> None:
     process = begin("bench", "publish", "--seconds", "60", "-o", "json")
     [topic] = wait_until(lambda: left(ams), process=process)
     wait_until(lambda: ams.json("topics", "offsets", topic.rpartition("/")[2])["max"], process=process)

@@ -15,7 +15,6 @@ from tests.support.service import LiveService
 
 def test_columns_are_aligned_and_not_cut_and_without_rows_they_are_the_header() -> None:
     table = columns(("NAME", "WHAT"), [("a", "x" * 200), ("longer-name", "")])
-
     assert table.splitlines() == ["NAME         WHAT", "a            " + "x" * 200, "longer-name"]
     assert columns(("NAME", "WHAT"), []) == "NAME  WHAT"
 
@@ -39,7 +38,6 @@ def test_whatever_it_was_it_is_printable_and_nothing_printable_is_changed(text: 
 
 def test_a_document_keeps_the_spelling_of_the_wire() -> None:
     message = wire.message(b"hi", {"k": "v"})
-
     assert json.loads(document(message)) == {"attributes": {"k": "v"}, "data": "aGk="}
 
 
@@ -59,34 +57,23 @@ def test_json_escapes_controls_and_marks_of_direction(character: str) -> None:
 
 USED, EMPTY = "/projects/{used}", "/projects/{empty}"
 SHOWN = {
-    "projects list": "/projects",
-    "projects show {used}": USED,
-    "users list": "/users?details=true",
-    "users show {used}-m": "/users/{used}-m",
-    "members list": f"{USED}/members?details=true",
-    "members show {used}-m": f"{USED}/members/{{used}}-m",
-    "topics list": f"{USED}/topics",
-    "topics show t": f"{USED}/topics/t",
-    "topics acl t": f"{USED}/topics/t:acl",
-    "topics offsets t": f"{USED}/topics/t:offsets",
-    "subs list": f"{USED}/subscriptions",
-    "subs show s": f"{USED}/subscriptions/s",
-    "subs acl s": f"{USED}/subscriptions/s:acl",
+    "projects list": "/projects", "projects show {used}": USED, "users list": "/users?details=true",
+    "users show {used}-m": "/users/{used}-m", "members list": f"{USED}/members?details=true",
+    "members show {used}-m": f"{USED}/members/{{used}}-m", "topics list": f"{USED}/topics",
+    "topics show t": f"{USED}/topics/t", "topics acl t": f"{USED}/topics/t:acl",
+    "topics offsets t": f"{USED}/topics/t:offsets", "subs list": f"{USED}/subscriptions",
+    "subs show s": f"{USED}/subscriptions/s", "subs acl s": f"{USED}/subscriptions/s:acl",
     "subs offsets s": f"{USED}/subscriptions/s:offsets",
-    "subs push-status pushed": f"{USED}/subscriptions/pushed:pushStatus",
-    "schemas list": f"{USED}/schemas",
+    "subs push-status pushed": f"{USED}/subscriptions/pushed:pushStatus", "schemas list": f"{USED}/schemas",
     "schemas show reading": f"{USED}/schemas/reading",
-    "registrations list --status declined": "/registrations?status=declined",
-    "issuers list": "/issuers",
+    "registrations list --status declined": "/registrations?status=declined", "issuers list": "/issuers",
     "token list --user {used}-m": "/users/{used}-m/tokens",
     "token show laptop --user {used}-m": "/users/{used}-m/tokens/laptop",
-    "bindings list --user {used}-m": "/users/{used}-m/bindings",
-    "metrics project": f"{USED}:metrics",
-    "metrics topic t": f"{USED}/topics/t:metrics",
-    "metrics subscription s": f"{USED}/subscriptions/s:metrics",
+    "bindings list --user {used}-m": "/users/{used}-m/bindings", "metrics project": f"{USED}:metrics",
+    "metrics topic t": f"{USED}/topics/t:metrics", "metrics subscription s": f"{USED}/subscriptions/s:metrics",
     "metrics va --only {empty}": "/metrics/va_metrics?projects={empty}",
     "metrics usage --only {empty}": "/users/usageReport?projects={empty}",
-}
+}  # fmt: skip
 MADE = """projects create {p}-empty
 users create {p}-u
 schemas create reading --file -

@@ -35,9 +35,7 @@ def walls(tmp_path: Path) -> str:
     return "walls.yaml"
 
 
-def test_a_definition_is_checked_and_every_mistake_is_a_line_before_the_error(
-    ams: Ams, walls: str, tmp_path: Path
-) -> None:
+def test_of_a_definition_every_mistake_is_a_line_before_the_error(ams: Ams, walls: str, tmp_path: Path) -> None:
     assert ams("pipeline", "check", walls) == (0, "", "walls.yaml: walls can be run\n")
     (tmp_path / "wrong.yaml").write_text(GOOD.replace("wall > 10", "wal > 10").replace("topic:", "subject:"))
 
@@ -65,9 +63,7 @@ def test_a_folder_of_another_definition_or_of_another_run_is_refused(ams: Ams, w
     )
 
 
-def test_it_is_shown_what_would_be_done_and_never_the_token(
-    ams: Ams, walls: str, environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_plans_are_shown_without_the_token(ams: Ams, walls: str, environment: dict[str, str], tmp_path: Path) -> None:
     work = tmp_path / "w"
     work.mkdir()
     checkpoint.write(work / "progress.json", Standing(batch=3, time="2024-03-05T10:20:30Z", messages=7000, lag=2))

@@ -35,9 +35,7 @@ def test_they_are_listed_as_they_are_in_effect_but_for_secrets(offline: Ams, tmp
     assert (rows["push_ca_file"]["variable"], rows["push_ca_file"]["flag"]) == ("AMS_PUSH_CA_FILE", "--push-ca-file")
 
 
-def test_the_reference_s_settings_go_to_stdout_or_to_a_new_file_of_its_owner_alone(
-    offline: Ams, tmp_path: Path
-) -> None:
+def test_the_reference_s_settings_go_to_stdout_or_a_new_file_of_its_owner_alone(offline: Ams, tmp_path: Path) -> None:
     given = {"port": 443, "service_token": "s3cret", "store_host": "store.example"}
     (tmp_path / "config.json").write_text(json.dumps(given))
     made = tmp_path / "ams.toml"
@@ -59,15 +57,10 @@ def test_the_reference_s_settings_go_to_stdout_or_to_a_new_file_of_its_owner_alo
     assert made.read_text() == "port = 1\n"
 
 
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        (None, "No such file or directory"),
-        (b"{", "this is no JSON: "),
-        (b"\xff", "'utf-8' codec can't decode"),
-        (b'{"port": "x"}', "port in the imported settings: 'x' is not a good value"),
-    ],
-)
+@pytest.mark.parametrize(("content", "reason"), [
+    (None, "No such file or directory"), (b"{", "this is no JSON: "), (b"\xff", "'utf-8' codec can't decode"),
+    (b'{"port": "x"}', "port in the imported settings: 'x' is not a good value"),
+])  # fmt: skip
 def test_what_cannot_be_read_is_one_line(content: bytes | None, reason: str, offline: Ams, tmp_path: Path) -> None:
     if content is not None:
         (tmp_path / "config.json").write_bytes(content)
@@ -87,40 +80,28 @@ def _as_logs_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ams.core.observing.configure_logs", lambda *_: None)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        (["--port", "many"], "--port: 'many' is not a good value; "),
-        (["--config", "nowhere.toml"], "settings file nowhere.toml: "),
-        (["--roles-file", "nowhere.toml"], "roles file nowhere.toml: "),
-        (["--cert", "nowhere.pem", "--key", "nowhere.key"], "certificate nowhere.pem with key nowhere.key: "),
-        (["--push-enabled", "--push-ca-file", "nowhere.pem"], "push_ca_file nowhere.pem: "),
-    ],
-)
-def test_settings_and_files_of_no_use_are_one_line_and_a_mistake_of_usage(
-    offline: Ams, arguments: list[str], reason: str
-) -> None:
+@pytest.mark.parametrize(("arguments", "reason"), [
+    (["--port", "many"], "--port: 'many' is not a good value; "),
+    (["--config", "nowhere.toml"], "settings file nowhere.toml: "),
+    (["--roles-file", "nowhere.toml"], "roles file nowhere.toml: "),
+    (["--cert", "nowhere.pem", "--key", "nowhere.key"], "certificate nowhere.pem with key nowhere.key: "),
+    (["--push-enabled", "--push-ca-file", "nowhere.pem"], "push_ca_file nowhere.pem: "),
+])  # fmt: skip
+def test_what_is_of_no_use_is_one_line_and_a_mistake_of_usage(offline: Ams, arguments: list[str], reason: str) -> None:
     code, _, err = offline("serve", "--data", "data", *PORTS, "--min-free-bytes", "0", *arguments)
-
     [said] = [line for line in err.splitlines() if line.startswith("ams: ")]
     assert code == 2
     assert said.startswith(f"ams: {reason}")
 
 
-@pytest.mark.parametrize(
-    ("command", "absent", "extra"),
-    [
-        (["serve"], "sqlalchemy", "service"),
-        (["authn", "serve"], "sqlalchemy", "service"),
-        (["push"], "sqlalchemy", "service"),
-        (["push"], "google.protobuf", "push"),
-    ],
-)
+@pytest.mark.parametrize(("command", "absent", "extra"), [
+    (["serve"], "sqlalchemy", "service"), (["authn", "serve"], "sqlalchemy", "service"),
+    (["push"], "sqlalchemy", "service"), (["push"], "google.protobuf", "push"),
+])  # fmt: skip
 def test_what_is_missing_is_told_by_what_to_install(
     command: list[str], absent: str, extra: str, offline: Ams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, absent, None)
-
     said = f"ams: {absent} not installed; pip install 'argo-messaging[{extra}]' brings all it needs\n"
     assert offline(*command) == (2, "", said)
 
@@ -138,9 +119,7 @@ def test_what_is_written_is_read_again(
 ) -> None:
     path = str(tmp_path_factory.getbasetemp() / "profiles.toml")
     profiles = Profiles(tables, current)
-
     write_profiles(path, profiles)
-
     assert read_profiles(path) == profiles
 
 
@@ -184,7 +163,6 @@ def test_no_token_is_printed(ams: Ams, tmp_path: Path) -> None:
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "ams").write_text("")
-
     with pytest.raises(Usage, match="profiles.toml: "):
         write_profiles(str(tmp_path / "ams" / "profiles.toml"), Profiles({}))
 
@@ -205,12 +183,9 @@ def test_a_profile_has_a_token_of_one_kind_and_what_is_emptied_goes(ams: Ams, tm
 
 USERS_TOKEN = "a-token-nobody-may-see"
 LINES = whole(
-    line("log", project="P", topic="T"),
-    *(line("message", offset=number, time=1, data="") for number in range(3)),
-    line("user", name="u", token=USERS_TOKEN),
-    line("project", name="P"),
-    line("topic", project="P", name="T"),
-)
+    line("log", project="P", topic="T"), *(line("message", offset=number, time=1, data="") for number in range(3)),
+    line("user", name="u", token=USERS_TOKEN), line("project", name="P"), line("topic", project="P", name="T"),
+)  # fmt: skip
 COUNTS = "log            1\nmessage        3\nuser           1\nproject        1\ntopic          1\n"
 
 

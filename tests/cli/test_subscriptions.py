@@ -214,7 +214,6 @@ def test_those_of_a_subscription_are_listed_the_newest_first_and_one_is_shown_as
 
 def test_they_are_found_over_the_bounds_of_one_read(ams: Ams, sub: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ams.cli.dead.AT_ONCE", 1)
-
     assert [line.split()[0] for line in ams("dead", "list", sub).stdout.splitlines()[1:]] == ["2", "0"]
     assert [line.split()[0] for line in ams("dead", "redrive", sub, "--all").stdout.splitlines()] == ["0", "2"]
 
@@ -246,21 +245,17 @@ def test_they_are_published_again_as_they_were_once_each(ams: Ams, sub: str) -> 
 
 
 FORGED = {
-    "another body": {},
-    "a message that never was": {"deadLetterMessageId": "99"},
-    "no id": {"deadLetterMessageId": "x"},
-    "another topic": {"deadLetterSourceTopic": "projects/p/topics/none"},
-}
+    "another body": {}, "a message that never was": {"deadLetterMessageId": "99"},
+    "no id": {"deadLetterMessageId": "x"}, "another topic": {"deadLetterSourceTopic": "projects/p/topics/none"},
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("said", FORGED)
 def test_what_a_publisher_wrote_to_look_like_one_is_not_published(ams: Ams, sub: str, project: str, said: str) -> None:
     attributes = {
         "deadLetterSubscription": f"projects/{project}/subscriptions/{sub}",
-        "deadLetterSourceTopic": f"projects/{project}/topics/jobs",
-        "deadLetterMessageId": "1",
-        **FORGED[said],
-    }
+        "deadLetterSourceTopic": f"projects/{project}/topics/jobs", "deadLetterMessageId": "1", **FORGED[said],
+    }  # fmt: skip
     given = [word for name, value in attributes.items() for word in ("--attr", f"{name}={value}")]
     ams("publish", "dead", "--data", "forged", *given)
 

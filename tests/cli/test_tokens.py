@@ -70,9 +70,7 @@ def test_a_token_goes_to_a_file_and_not_out(ams: Ams, project: str, tmp_path: Pa
     assert ams("token", "show", f"{project}-g").returncode == 4
 
 
-def test_a_key_goes_to_a_file_of_googles_form_and_its_public_half_alone_to_the_service(
-    ams: Ams, project: str, tmp_path: Path
-) -> None:
+def test_a_key_goes_to_a_google_file_and_its_public_half_to_the_service(ams: Ams, project: str, tmp_path: Path) -> None:
     made = ams(
         "token", "create", "robot", "--right", f"projects:show=projects/{project}", "--google-file", "robot.json"
     )
@@ -107,20 +105,12 @@ def test_what_a_program_signs_with_its_file_logs_in_until_it_is_revoked(ams: Ams
     assert "it was revoked" in refused.stderr
 
 
-@pytest.mark.parametrize(
-    ("words", "code"),
-    [
-        ("--expires-in soon", 2),
-        ("--expires-on tomorrow", 2),
-        ("--expires-in 1d --expires-on 2030-01-01", 2),
-        ("--expires-on 2001-01-01", 1),
-        ("--right publish", 2),
-        ("--right no:thing=*", 1),
-        ("--google-file robot.json", 2),
-        ("--google-file new.json --to-file new.token", 2),
-        ("--google-file new.json --right no:thing=*", 1),
-    ],
-)
+@pytest.mark.parametrize(("words", "code"), [
+    ("--expires-in soon", 2), ("--expires-on tomorrow", 2), ("--expires-in 1d --expires-on 2030-01-01", 2),
+    ("--expires-on 2001-01-01", 1), ("--right publish", 2), ("--right no:thing=*", 1),
+    ("--google-file robot.json", 2), ("--google-file new.json --to-file new.token", 2),
+    ("--google-file new.json --right no:thing=*", 1),
+])  # fmt: skip
 def test_a_mistake_makes_no_token_and_no_file(ams: Ams, project: str, tmp_path: Path, words: str, code: int) -> None:
     (tmp_path / "robot.json").write_text("mine")
 
@@ -225,7 +215,6 @@ def test_rights_are_shown_by_resource_and_shorthand() -> None:
 @settings(max_examples=30)
 def test_role_rules_read_as_they_were_written(rules: list[wire.RoleRule]) -> None:
     texts = rights.rule_texts(rules)
-
     assert rights.rule_texts(rights.rules(texts)) == texts
 
 
@@ -247,16 +236,14 @@ def test_what_cannot_be_read_is_refused() -> None:
         ),
         (lambda text: rights.shorthands([text], [], None), ("t",), "--project"),
         (
-            rights.right,
-            ("", "topics:show", "topics:show=", "=projects/p", "show=projects/p", "a:b=topics/t"),
+            rights.right, ("", "topics:show", "topics:show=", "=projects/p", "show=projects/p", "a:b=topics/t"),
             "ACTION=RESOURCE",
         ),
         (
-            lambda text: rights.rules([text]),
-            ("", "p", "p=publisher", "p=publisher=", "p==urn:x", "=publisher=urn:x"),
+            lambda text: rights.rules([text]), ("", "p", "p=publisher", "p=publisher=", "p==urn:x", "=publisher=urn:x"),
             "PROJECT=ROLE=ENTITLEMENT",
         ),
-    ]
+    ]  # fmt: skip
     for read, texts, reason in refused:
         for text in texts:
             with pytest.raises(Usage, match=reason):

@@ -89,9 +89,7 @@ def test_a_message_is_asked_about_in_the_form_its_schema_understands(ams: Ams, p
     assert "site: is required" in ams("schemas", "validate", "sited", "--data", "x").stderr
 
 
-def test_a_topic_has_a_schema_from_its_making_or_by_attaching_and_a_dry_run_shows_what_it_would_refuse(
-    ams: Ams, project: str
-) -> None:
+def test_a_topic_has_a_schema_from_its_making_or_later_and_a_dry_run_shows_refusals(ams: Ams, project: str) -> None:
     ams("schemas", "create", "person", "--file", "-", stdin=PERSON)
 
     assert ams("topics", "create", "a", "--schema", "person").stdout.split()[-2:] == ["schema", "person"]

@@ -49,9 +49,7 @@ def started(begin: Begin) -> Begin:
     return start
 
 
-def test_a_program_gets_the_data_and_what_is_known_of_the_message(
-    ams: Ams, ams_process: AmsProcess, jobs: str, backlog: Backlog
-) -> None:
+def test_a_program_gets_all_that_a_message_has(ams: Ams, ams_process: AmsProcess, jobs: str, backlog: Backlog) -> None:
     ams("publish", "t", "--data", "dry", "--attr", "bed=roses", "--attr", "soil.pH=6,5", "--ordering-key", "north")
     attributes = "$AMS_ATTRIBUTE_BED $AMS_ATTRIBUTE_SOIL_PH$AMS_ATTRIBUTE_OLD"
     script = f'cat; echo " {attributes} $AMS_ORDERING_KEY $AMS_MESSAGE_ID"; echo "$AMS_PUBLISH_TIME"'
@@ -67,9 +65,7 @@ def test_a_program_gets_the_data_and_what_is_known_of_the_message(
 
 
 @pytest.mark.long
-def test_data_that_is_no_text_comes_as_it_is_and_need_not_be_read(
-    ams: Ams, ams_process: AmsProcess, tmp_path: Path, jobs: str
-) -> None:
+def test_data_comes_as_it_is_and_need_not_be_read(ams: Ams, ams_process: AmsProcess, tmp_path: Path, jobs: str) -> None:
     (tmp_path / "big").write_bytes(bytes(range(256)) * 4000)
     ams("publish", "t", "--file", "big")
     ams("publish", "t", "--file", "big")
@@ -79,9 +75,7 @@ def test_data_that_is_no_text_comes_as_it_is_and_need_not_be_read(
     assert "worked 2, failed 0" in ran.stderr, ran.stderr
 
 
-def test_the_exit_code_decides_what_becomes_of_the_message(
-    ams: Ams, ams_process: AmsProcess, tmp_path: Path, jobs: str, backlog: Backlog
-) -> None:
+def test_the_exit_code_decides(ams: Ams, ams_process: AmsProcess, tmp_path: Path, jobs: str, backlog: Backlog) -> None:
     for data in ("0", "1", "75", "kill"):
         ams("publish", "t", "--data", data)
     script = 'read it; if mkdir "$AMS_MESSAGE_ID" 2>&-; then [ $it = kill ] && kill -9 $$; exit $it; fi'
@@ -91,27 +85,21 @@ def test_the_exit_code_decides_what_becomes_of_the_message(
     assert ran.returncode == 0
     assert ran.stderr.splitlines()[-1] == "worked 4, failed 3, late 0, given back 0"
     assert set(ran.stderr.splitlines()[1:-1]) == {
-        "message 1: exit code 1",
-        "message 2: exit code 75, again in 1 seconds",
-        "message 3: ended by signal 9",
-    }
+        "message 1: exit code 1", "message 2: exit code 75, again in 1 seconds", "message 3: ended by signal 9",
+    }  # fmt: skip
     assert backlog() == 0
 
 
 @pytest.mark.long
-def test_a_program_that_runs_for_too_long_is_killed_with_what_it_started(
-    ams: Ams, ams_process: AmsProcess, tmp_path: Path, jobs: str
-) -> None:
+def test_a_slow_program_is_killed_with_children(ams: Ams, ams_process: AmsProcess, tmp_path: Path, jobs: str) -> None:
     ams("publish", "t", "--data", "x")
     script = "sh -c 'echo $$ >child; exec sleep 600' & sleep 600"
 
     ran = ams_process("work", jobs, "--time-limit", "2s", "--max-messages", "1", "--", "sh", "-c", script)
 
     assert ran.stderr.splitlines()[1:] == [
-        "message 0: killed after 2 seconds",
-        "message 0: ended by signal 9",
-        "worked 0, failed 1, late 0, given back 0",
-    ]
+        "message 0: killed after 2 seconds", "message 0: ended by signal 9", "worked 0, failed 1, late 0, given back 0",
+    ]  # fmt: skip
     child = Path("/proc", (tmp_path / "child").read_text().strip())
     wait_until(lambda: not child.exists())
 
@@ -129,9 +117,7 @@ def test_several_programs_run_at_a_time(ams: Ams, ams_process: AmsProcess, tmp_p
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_lets_programs_end_and_begins_no_others(
-    ams: Ams, started: Begin, tmp_path: Path, jobs: str, number: signal.Signals
-) -> None:
+def test_a_signal_ends_it_in_order(ams: Ams, started: Begin, tmp_path: Path, jobs: str, number: signal.Signals) -> None:
     for data in ("0", "1", "2"):
         ams("publish", "t", "--data", data)
     process = started(jobs, "--", "sh", "-c", "touch begun; sleep 1; touch ended")

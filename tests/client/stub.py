@@ -25,8 +25,6 @@ CUT = Reply(cut=True)
 
 @dataclass
 class Stub:
-    """What to answer, and what was asked."""
-
     url: str = ""
     status: int = 200
     body: bytes = b"{}"
@@ -42,7 +40,6 @@ class Stub:
     connections: int = 0
 
     def reply(self) -> Reply:
-        """Return the next answer."""
         if self.slow is not None:
             assert self.slow.wait(PATIENCE_SECONDS)
         return self.script.pop(0) if self.script else Reply(self.status, self.body, self.headers)

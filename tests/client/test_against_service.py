@@ -29,14 +29,12 @@ def client(service: LiveService) -> Iterator[Client]:
 
 @pytest.fixture
 def either(face: str, service: LiveService) -> Iterator[Any]:
-    """Open a client of each face in turn."""
     with open_client(face, service.base_url, service.token, ca=str(service.ca)) as client:
         yield client
 
 
 @pytest.fixture
 def project(client: Client) -> str:
-    """Make a project of the test's own."""
     name = f"p-{uuid.uuid4()}"
     assert client.call(wire.create_project(name, "for a test")).description == "for a test"
     return name
@@ -71,10 +69,8 @@ def test_messages_go_in_and_come_out_of_a_loop(either: Any, project: str) -> Non
     assert (first.data, first.attributes, ids) == (b"one", {"k": "v"}, ["0", "1", "2"])
     assert [each.ordering_key for each in (first, *received)] == ["bed 4", "bed 4", "", ""]
     assert [(each.id, each.data, each.attributes) for each in received] == [
-        ("0", b"one", {"k": "v"}),
-        ("1", b"two", {}),
-        ("2", b"", {"only": "these"}),
-    ]
+        ("0", b"one", {"k": "v"}), ("1", b"two", {}), ("2", b"", {"only": "these"}),
+    ]  # fmt: skip
     assert abs(datetime.now(UTC) - received[0].publish_time) < timedelta(minutes=1)
     assert subscription.offsets().current == 3
     subscription.delete()

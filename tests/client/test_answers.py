@@ -40,11 +40,9 @@ SENT = {
     if not kind.__struct_config__.forbid_unknown_fields  # a request
 }
 READ_AS_IT_CAME = {
-    "subscriptions.Subscription": own.Subscription,
-    "subscriptions.Subscriptions": own.Subscriptions,
-    "push.PushTarget": own.PushTarget,
-    "push.Lease": own.PushLease,
-}
+    "subscriptions.Subscription": own.Subscription, "subscriptions.Subscriptions": own.Subscriptions,
+    "push.PushTarget": own.PushTarget, "push.Lease": own.PushLease,
+}  # fmt: skip
 """Answers with push configurations, which the client reads into what keeps these as they came."""
 
 
@@ -81,9 +79,7 @@ def test_all_that_routes_read_and_answer_is_of_the_wire() -> None:
 @pytest.mark.parametrize("name", sorted(SENT))
 def test_an_answer_read_and_written_again_is_what_was_sent(name: str) -> None:
     sent = msgspec.json.encode(emptiest_struct(SENT[name]))
-
     read = msgspec.json.decode(sent, type=READ_AS_IT_CAME.get(name, SENT[name]))
-
     assert msgspec.json.decode(msgspec.json.encode(read)) == msgspec.json.decode(sent)
 
 
@@ -131,23 +127,19 @@ def received(ordering_key: str = "", **fields: object) -> ReceivedMessage:
 @given(st.binary(), st.dictionaries(st.text(), st.text()), st.text())
 def test_what_a_message_says_survives_the_wire(data: bytes, attributes: dict[str, str], key: str) -> None:
     sent = outgoing(Message(data, attributes, key))
-
     message = incoming(received(sent.ordering_key, data=sent.data, attributes=sent.attributes))
-
     assert (message.data, message.attributes, message.ordering_key) == (data, attributes, key)
 
 
 @pytest.mark.parametrize("time", ["2016-02-24T11:55:09.786127994Z", "2016-02-24T12:55:09.786127+01:00"])
 def test_a_received_message_has_an_id_a_time_of_any_precision_and_what_acknowledges_it(time: str) -> None:
     message = incoming(received(publish_time=time))
-
     assert (message.id, message.ack_id) == ("7", "projects/P/subscriptions/S:7")
     assert message.publish_time == datetime(2016, 2, 24, 11, 55, 9, 786_127, UTC)
 
 
 def test_a_received_message_is_published_again_without_its_id_and_time() -> None:
     again = outgoing(incoming(received("bed 4", data="aGk=", attributes={"k": "v"})))
-
     assert again == wire.Message(data="aGk=", attributes={"k": "v"}, ordering_key="bed 4")
 
 
@@ -155,27 +147,17 @@ def envelope(code: int, message: str, status: str) -> bytes:
     return f'{{"error": {{"code": {code}, "message": "{message}", "status": "{status}"}}}}'.encode()
 
 
-@pytest.mark.parametrize(
-    ("code", "status", "kind"),
-    [
-        (400, "INVALID_ARGUMENT", errors.InvalidInput),
-        (400, "BAD_REQUEST", errors.InvalidInput),
-        (401, "UNAUTHORIZED", errors.NotAuthenticated),
-        (403, "FORBIDDEN", errors.NotAllowed),
-        (404, "NOT_FOUND", errors.NotFound),
-        (408, "TIMEOUT", errors.AckTimeout),
-        (409, "ALREADY_EXISTS", errors.AlreadyExists),
-        (409, "CONFLICT", errors.Conflict),
-        (413, "INVALID_ARGUMENT", errors.TooLarge),
-        (429, "", errors.Overloaded),
-        (500, "INTERNAL_SERVER_ERROR", errors.Unavailable),
-        (503, "UNAVAILABLE", errors.Overloaded),
-        (418, "", errors.Refused),
-    ],
-)
+@pytest.mark.parametrize(("code", "status", "kind"), [
+    (400, "INVALID_ARGUMENT", errors.InvalidInput), (400, "BAD_REQUEST", errors.InvalidInput),
+    (401, "UNAUTHORIZED", errors.NotAuthenticated), (403, "FORBIDDEN", errors.NotAllowed),
+    (404, "NOT_FOUND", errors.NotFound), (408, "TIMEOUT", errors.AckTimeout),
+    (409, "ALREADY_EXISTS", errors.AlreadyExists), (409, "CONFLICT", errors.Conflict),
+    (413, "INVALID_ARGUMENT", errors.TooLarge), (429, "", errors.Overloaded),
+    (500, "INTERNAL_SERVER_ERROR", errors.Unavailable), (503, "UNAVAILABLE", errors.Overloaded),
+    (418, "", errors.Refused),
+])  # fmt: skip
 def test_an_envelope_becomes_the_error_of_its_code(code: int, status: str, kind: type[errors.Refused]) -> None:
     error = errors.refusal(code, envelope(code, "what happened", status))
-
     assert type(error) is kind
     assert (error.code, error.message, error.status) == (code, "what happened", status)
 
@@ -183,7 +165,6 @@ def test_an_envelope_becomes_the_error_of_its_code(code: int, status: str, kind:
 @pytest.mark.parametrize("body", [b"", b"404 page not found\n", b'{"detail": "no"}', b'{"error": "no"}', b"\xff"])
 def test_a_body_that_is_no_envelope_is_not_of_ams(body: bytes) -> None:
     error = errors.refusal(404, body)
-
     assert isinstance(error, errors.NotAms)
     assert error.message.startswith("answer 404 without an AMS error: no AMS is there")
 

@@ -213,7 +213,6 @@ def test_a_call_leaves_as_the_contract_says(call: wire.Call[Any], method: str, p
 
 def test_a_publish_under_a_key_is_repeatable_and_one_without_is_not() -> None:
     with_key, without = wire.publish("P", "T", [MESSAGE], key="k-1"), wire.publish("P", "T", [MESSAGE])
-
     assert (with_key.headers, with_key.may_repeat) == ({"Idempotency-Key": "k-1"}, True)
     assert (without.headers, without.may_repeat) == ({}, False)
 
@@ -259,13 +258,10 @@ def test_a_query_says_only_what_was_asked_for(call: wire.Call[Any], query: dict[
 @pytest.mark.parametrize("name", ["", "a/b", "a:delete", "..", "a b", "a?b", "ä", "a\n", "a" * 256])
 def test_a_name_that_would_ask_for_something_else_is_refused_before_sending(name: str) -> None:
     for kind, call in (
-        ("project", lambda: wire.get_project(name)),
-        ("topic", lambda: wire.publish("P", name, [MESSAGE])),
-        ("topic", lambda: wire.create_subscription("P", "S", name)),
-        ("subscription", lambda: wire.pull("P", name)),
-        ("user", lambda: wire.refresh_token(name)),
-        ("token", lambda: wire.get_user_by_token(name)),
-    ):
+        ("project", lambda: wire.get_project(name)), ("topic", lambda: wire.publish("P", name, [MESSAGE])),
+        ("topic", lambda: wire.create_subscription("P", "S", name)), ("subscription", lambda: wire.pull("P", name)),
+        ("user", lambda: wire.refresh_token(name)), ("token", lambda: wire.get_user_by_token(name)),
+    ):  # fmt: skip
         with pytest.raises(InvalidInput, match=f"Invalid {kind} name"):
             call()
 
@@ -273,7 +269,6 @@ def test_a_name_that_would_ask_for_something_else_is_refused_before_sending(name
 def test_the_plus_of_a_subject_is_sent_so_that_it_stays_one() -> None:
     call = authn.find_binding("ams", "ams.example", SUBJECT)
     url = str(httpx.Request(call.method, f"https://h{call.path}", params=dict(call.query)).url)
-
     assert parse_qs(urlsplit(url).query) == {"authID": [SUBJECT]}
     assert url.count("%2B") == SUBJECT.count("+")
 

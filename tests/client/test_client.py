@@ -37,10 +37,8 @@ def test_a_call_carries_the_token_and_returns_the_answer_read(face: str, stub: S
 
 def test_queries_are_encoded(face: str, stub: Stub) -> None:
     stub.body = b'{"topics": [], "nextPageToken": "", "totalSize": 0}'
-
     with open_client(face, stub.url) as client:
         client.call(wire.list_topics("P", page_token="a+b/c="))
-
     assert stub.requests[0][1] == "/v1/projects/P/topics?pageToken=a%2Bb%2Fc%3D"
 
 
@@ -48,7 +46,6 @@ def test_queries_are_encoded(face: str, stub: Stub) -> None:
 def test_an_endpoint_may_be_written_with_or_without_the_version(stub: Stub, suffix: str) -> None:
     with Client(stub.url + suffix) as client:
         client.call(wire.get_status())
-
     assert stub.requests[0][1] == "/v1/status"
 
 
@@ -99,7 +96,6 @@ def test_a_slow_answer_is_waited_for_only_so_long(face: str, stub: Stub) -> None
 @pytest.mark.parametrize(("status", "body"), [(200, b"<html>"), (201, b"{}"), (204, b""), (301, b"")])
 def test_what_does_not_answer_as_ams_is_told_apart(face: str, stub: Stub, status: int, body: bytes) -> None:
     stub.status, stub.body = status, body
-
     with open_client(face, stub.url) as client, pytest.raises(NotAms):
         client.call(wire.list_projects())
 
@@ -132,7 +128,6 @@ def test_an_endpoint_that_cannot_be_one_is_refused(face: str, endpoint: str) -> 
 def test_a_bad_token_is_refused_without_being_quoted(face: str) -> None:
     with pytest.raises(InvalidInput) as raised, open_client(face, "http://127.0.0.1:1", "secret\n"):
         pass
-
     assert "secret" not in str(raised.value)
 
 

@@ -20,7 +20,6 @@ AT_ELSEWHERE = Source(endpoint=ELSEWHERE)
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Stand in an empty folder."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -58,9 +57,7 @@ def test_what_a_service_is_asked_with_is_said_in_several_places(
     folder: Path, text: str, source: Source, profile: str | None, environment: dict[str, str], expected: object
 ) -> None:
     (folder / "token").write_text("abc\n")
-
     found = connection(source, profile, profiles(folder, text) | environment)
-
     assert (found.endpoint, found.token, found.project) == expected
 
 
@@ -69,18 +66,11 @@ def test_a_profile_without_a_service_takes_none_of_another(folder: Path) -> None
         connection(NOTHING, "other", profiles(folder, IN_USE))
 
 
-@pytest.mark.parametrize(
-    ("endpoint", "token"),
-    [
-        (None, "local-token"),
-        ("https://localhost:9000", "local-token"),
-        ("https://127.0.0.1:9000", "local-token"),
-        ("https://[::1]:9000", "local-token"),
-        (ELSEWHERE, ""),
-        ("http://localhost:8080", ""),
-        ("https://localhost.ams.example", ""),
-    ],
-)
+@pytest.mark.parametrize(("endpoint", "token"), [
+    (None, "local-token"), ("https://localhost:9000", "local-token"), ("https://127.0.0.1:9000", "local-token"),
+    ("https://[::1]:9000", "local-token"), (ELSEWHERE, ""), ("http://localhost:8080", ""),
+    ("https://localhost.ams.example", ""),
+])  # fmt: skip
 def test_the_local_token_goes_to_this_machine_and_by_tls_alone(folder: Path, endpoint: str | None, token: str) -> None:
     (folder / "ams-data").mkdir()
     (folder / "ams-data" / "admin.token").write_text("local-token\n")
@@ -93,21 +83,17 @@ def test_the_local_token_goes_to_this_machine_and_by_tls_alone(folder: Path, end
     assert connection(Source(token="mine", endpoint=endpoint), None, {}).token == "mine"
 
 
-@pytest.mark.parametrize(
-    ("source", "reason"),
-    [
-        (Source(endpoint=ELSEWHERE, token="a", token_file="b"), "one of them"),
-        (Source(endpoint=ELSEWHERE, token_file="nowhere"), "token file nowhere: No such file"),
-        (Source(endpoint=ELSEWHERE, token_file="binary"), "token file binary does not hold a token"),
-        (NOTHING, "--endpoint"),
-        (Source(endpoint="ftp://ams.example"), "is no endpoint"),
-        (Source(endpoint="https://"), "is no endpoint"),
-        (Source(endpoint="https://[::1"), "is no endpoint"),
-    ],
-)
+@pytest.mark.parametrize(("source", "reason"), [
+    (Source(endpoint=ELSEWHERE, token="a", token_file="b"), "one of them"),
+    (Source(endpoint=ELSEWHERE, token_file="nowhere"), "token file nowhere: No such file"),
+    (Source(endpoint=ELSEWHERE, token_file="binary"), "token file binary does not hold a token"),
+    (NOTHING, "--endpoint"),
+    (Source(endpoint="ftp://ams.example"), "is no endpoint"),
+    (Source(endpoint="https://"), "is no endpoint"),
+    (Source(endpoint="https://[::1"), "is no endpoint"),
+])  # fmt: skip
 def test_what_cannot_be_used_is_said_with_the_way_out(folder: Path, source: Source, reason: str) -> None:
     (folder / "binary").write_bytes(b"\xff\x00")
-
     with pytest.raises(BadConnection, match=reason):
         connection(source, None, {})
 
@@ -126,28 +112,18 @@ def test_files_of_a_profile_are_found_beside_it(folder: Path) -> None:
     assert bearer() == "abc"
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("", "no profile 'site'"),
-        ("site = 1", "no profile 'site'"),
-        ('[site]\nhost = "x"', "host must be one of"),
-        ("[site]\nproject = 1", "project must be one of"),
-        ('[site\ntoken = "s3cret"', "is not TOML"),
-    ],
-)
+@pytest.mark.parametrize(("text", "reason"), [
+    ("", "no profile 'site'"), ("site = 1", "no profile 'site'"), ('[site]\nhost = "x"', "host must be one of"),
+    ("[site]\nproject = 1", "project must be one of"), ('[site\ntoken = "s3cret"', "is not TOML"),
+])  # fmt: skip
 def test_a_profile_that_is_wrong_is_said_without_its_secrets(folder: Path, text: str, reason: str) -> None:
     path = profiles_path(profiles(folder, text))
-
     with pytest.raises(BadConnection, match=reason) as raised:
         read_profile(path, "site")
-
     assert "s3cret" not in str(raised.value)
 
 
-def test_a_missing_profiles_file_is_named_and_it_is_in_the_home_by_default(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_profiles_file_is_named_by_default_in_the_home(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BadConnection, match=r"profiles\.toml: No such file"):
         connection(NOTHING, "site", {"XDG_CONFIG_HOME": str(folder)})
     monkeypatch.setenv("HOME", "/home/operator")
@@ -204,7 +180,6 @@ def test_a_token_is_sent_in_the_header_of_its_kind_alone(
 ) -> None:
     with open_client(face, stub.url, **shown) as client:
         client.call(wire.get_status())
-
     assert sent(stub) == [expected]
 
 
@@ -337,14 +312,10 @@ def test_the_first_place_that_has_a_token_of_any_kind_says_who_asks(tmp_path: Pa
     assert isinstance(by_file.bearer, BearerFile)
 
 
-@pytest.mark.parametrize(
-    "environment",
-    [
-        {"AMS_TOKEN": "t", "AMS_BEARER_TOKEN": "xyz"},
-        {"AMS_TOKEN_FILE": "f", "AMS_BEARER_TOKEN_FILE": "g"},
-        {"AMS_BEARER_TOKEN": "xyz", "AMS_BEARER_TOKEN_FILE": "g"},
-    ],
-)
+@pytest.mark.parametrize("environment", [
+    {"AMS_TOKEN": "t", "AMS_BEARER_TOKEN": "xyz"}, {"AMS_TOKEN_FILE": "f", "AMS_BEARER_TOKEN_FILE": "g"},
+    {"AMS_BEARER_TOKEN": "xyz", "AMS_BEARER_TOKEN_FILE": "g"},
+])  # fmt: skip
 def test_two_tokens_in_one_place_are_refused(environment: dict[str, str]) -> None:
     with pytest.raises(BadConnection, match="in one place; give one of them"):
         connection(AT_ELSEWHERE, None, environment)

@@ -82,9 +82,7 @@ def acknowledged(world: World) -> list[str]:
 
 def test_waits_grow_and_are_told() -> None:
     world = World([DOWN, BUSY, OK])
-
     world.run(world.planner().ask(wire.get_status()))
-
     assert world.pauses == [1.0, 2 + 2.0]
     assert world.told == [("cut", 1, 1.0), ("busy", 2, 4.0)]
 
@@ -112,10 +110,8 @@ def refused(status: int) -> Response:
 )
 def test_what_may_pass_is_asked_again_and_a_refusal_is_final(answer: Outcome, sent: int) -> None:
     world = World([answer, OK])
-
     with contextlib.nullcontext() if sent == 2 else pytest.raises(errors.ClientError):
         world.run(world.planner().ask(wire.get_status()))
-
     assert len(world.sent) == sent
 
 
@@ -167,22 +163,17 @@ def test_who_follows_waits_and_does_not_ask_all_the_time_a_service_that_does_not
 @pytest.mark.parametrize(("refusal", "there"), [(LATE, (3, 4, 5)), (MOVED, (3, 4, 5)), (MOVED, (5, 6))])
 def test_who_moves_the_subscription_meanwhile_gets_what_lies_there(refusal: Response, there: tuple[int, ...]) -> None:
     world = World([batch(5, 6), refusal, batch(*there), OK, batch()])
-
-    delivered = world.run(world.planner().consume("P", "S", 10, follow=False))
-
-    assert delivered == ["5", "6", *map(str, there)]
+    assert world.run(world.planner().consume("P", "S", 10, follow=False)) == ["5", "6", *map(str, there)]
 
 
 def test_acknowledgements_that_are_never_taken_are_an_error() -> None:
     world = World([batch(0), LATE, batch(0), LATE, batch(0), LATE])
-
     with pytest.raises(errors.AckTimeout):
         world.run(world.planner().consume("P", "S", 10, follow=True))
 
 
 def test_a_message_without_a_time_is_not_of_ams() -> None:
     world = World([Response(200, b'{"receivedMessages": [{"ackId": "a", "message": {"data": ""}}]}')])
-
     with pytest.raises(errors.NotAms, match="without a time"):
         world.run(world.planner().pull("P", "S", 1, wait=False))
 
@@ -234,10 +225,7 @@ def number(asked: Any) -> int:
 @given(st.integers(0, 30), st.integers(1, 8), troubles)
 def test_a_loop_gets_everything_once_in_order_whatever_goes_wrong(end: int, size: int, met: list[Any]) -> None:
     world = Subscribed([], end=end, troubles=list(met))
-    endless = Retry(attempts=None, total=1e9)
-
-    delivered = world.run(world.planner(endless).consume("P", "S", size, follow=False))
-
+    delivered = world.run(world.planner(Retry(attempts=None, total=1e9)).consume("P", "S", size, follow=False))
     assert (delivered or []) == [str(number) for number in range(end)]
     assert world.position == end
 

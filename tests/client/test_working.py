@@ -139,8 +139,7 @@ def test_what_does_not_end_in_time_is_given_back(client: Client, either: Any, fa
         stop.set()
         return 0 if message.data == b"0" else 4
 
-    handler = Handler(face, begin)
-    done = either.work("s", handler.handle, project=project, stop=stop, grace=0.1)
+    done = either.work("s", Handler(face, begin).handle, project=project, stop=stop, grace=0.1)
 
     assert done == Worked(worked=1, given_back=1)
     again = client.project(project).subscription("s").pull(100)
@@ -233,7 +232,6 @@ def fast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
 
 @pytest.fixture
 def faster(face: str, fast: Served) -> Iterator[Any]:
-    """Open a client of each face to it."""
     with open_client(face, fast.run.base_url, fast.token) as client:
         yield client
 
@@ -290,9 +288,7 @@ def test_a_late_answer_acknowledges(faster: Any, face: str, fast: Served, monkey
         project = made(client, **EXACTLY_ONCE)
         publish(client, project, 3)
         monkeypatch.setattr(AsyncConnections, "do", answered_late)
-        done = faster.work("s", Handler(face).handle, project=project, max_messages=3)
-
-        assert done == Worked(worked=3)
+        assert faster.work("s", Handler(face).handle, project=project, max_messages=3) == Worked(worked=3)
         assert backlog(client, project) == 0
 
 
@@ -311,14 +307,10 @@ def test_a_message_is_kept_only_for_so_long(faster: Any, face: str, fast_project
 # A service that goes away
 
 
-@pytest.mark.parametrize(
-    ("seconds", "is_repeated", "said"),
-    [
-        (3600, True, "Worked(worked=0, failed=0, late=0, given_back=2)"),
-        (1, False, "Worked(worked=1, failed=0, late=0, given_back=1)"),
-    ],
-    ids=["again and again", "once"],
-)
+@pytest.mark.parametrize(("seconds", "is_repeated", "said"), [
+    (3600, True, "Worked(worked=0, failed=0, late=0, given_back=2)"),
+    (1, False, "Worked(worked=1, failed=0, late=0, given_back=1)"),
+], ids=["again and again", "once"])  # fmt: skip
 def test_a_signal_stops_the_work_and_a_second_one_at_once(
     client: Client, service: Served, project: str, seconds: float, is_repeated: bool, said: str
 ) -> None:

@@ -72,25 +72,17 @@ asks = st.builds(
     max_delivery_attempts=st.sampled_from([0, 1, 1000, -1, 1001]),
 )
 common = {
-    "retry_policy": st.sampled_from(["", "linear", "slowstart", "exponential"]),
-    "retry_period": st.integers(-5, 5000),
-    "mattermost_username": st.sampled_from(["", "bot"]),
-    "base64_decode": st.sampled_from([None, False, True]),
-}
+    "retry_policy": st.sampled_from(["", "linear", "slowstart", "exponential"]), "retry_period": st.integers(-5, 5000),
+    "mattermost_username": st.sampled_from(["", "bot"]), "base64_decode": st.sampled_from([None, False, True]),
+}  # fmt: skip
 good = st.builds(
-    AskedPush,
-    type=st.sampled_from(["", "http_endpoint"]),
-    endpoint=st.sampled_from([URL, "https://other.example:8443/"]),
-    max_messages=st.sampled_from([0, 1, 100]),
-    header_type=st.sampled_from(["", "autogen", "disabled"]),
-    **common,
+    AskedPush, type=st.sampled_from(["", "http_endpoint"]),
+    endpoint=st.sampled_from([URL, "https://other.example:8443/"]), max_messages=st.sampled_from([0, 1, 100]),
+    header_type=st.sampled_from(["", "autogen", "disabled"]), **common,
 ) | st.builds(
-    AskedPush,
-    type=st.just("mattermost"),
-    endpoint=st.sampled_from(["", URL]),
-    mattermost_url=st.just("https://chat.example/hooks/x"),
-    **common,
-)
+    AskedPush, type=st.just("mattermost"), endpoint=st.sampled_from(["", URL]),
+    mattermost_url=st.just("https://chat.example/hooks/x"), **common,
+)  # fmt: skip
 """Configurations that can be."""
 
 
@@ -127,9 +119,7 @@ def test_a_changed_configuration_has_only_what_its_type_has(existing: PushConfig
 @given(histories(), good, st.sampled_from(["", "dead"]), st.integers(0, 1000))
 def test_dead_letters_are_never_kept(existing: PushConfig | None, asked: AskedPush, topic: str, attempts: int) -> None:
     asked = replace(asked, dead_letter_topic=topic, max_delivery_attempts=attempts if topic else 0)
-
     config = modified(existing, asked, fresh())
-
     assert config.dead_letter_topic == topic
     assert config.max_delivery_attempts == ((attempts or 5) if topic else 0)
 
@@ -187,35 +177,31 @@ CHAT = created(AskedPush(mattermost_url="https://chat.example/hooks/x"), lambda:
 )
 def test_the_header_follows_the_table(asked: str, existing: PushConfig | None, result: tuple[str, str]) -> None:
     config = modified(existing, AskedPush(endpoint=URL, header_type=asked), lambda: "new")
-
     assert (config.header_type, config.header_value) == result
 
 
-@pytest.mark.parametrize(
-    ("asked", "at_creation", "at_change"),
-    [
-        (AskedPush(type="smtp", retry_policy="never"), BAD_TYPE, BAD_RETRY),
-        (AskedPush(retry_policy="never"), BAD_TYPE, BAD_RETRY),
-        (AskedPush(base64_decode=True), BAD_TYPE, BAD_TYPE),
-        (AskedPush(endpoint="http://x", header_type="basic", retry_policy="never"), BAD_URL, BAD_RETRY),
-        (AskedPush(endpoint=URL, header_type="basic", max_messages=-1), BAD_HEADER, BAD_HEADER),
-        (AskedPush(endpoint=URL, max_messages=-1, retry_policy="never"), BAD_COUNT, BAD_RETRY),
-        (AskedPush(endpoint=URL, max_messages=10_001), BAD_COUNT, BAD_COUNT),
-        (AskedPush(type="mattermost", endpoint=URL, retry_policy="never"), NO_MATTERMOST_URL, BAD_RETRY),
-        (AskedPush(endpoint="https://u:p@a/", header_type="basic"), URL_CREDENTIALS, URL_CREDENTIALS),
-        (AskedPush(endpoint="http://u:p@[a"), URL_CREDENTIALS, URL_CREDENTIALS),
-        (AskedPush(mattermost_url="https://u:p@chat.example/hooks/x"), MATTERMOST_CREDENTIALS, MATTERMOST_CREDENTIALS),
-        (AskedPush(type="http_endpoint", mattermost_url="https://chat.example/hooks/x"), BAD_URL, BAD_URL),
-        (AskedPush(endpoint=URL, max_messages=-1, max_delivery_attempts=-1), BAD_COUNT, BAD_COUNT),
-        (AskedPush(endpoint=URL, retry_policy="never", max_delivery_attempts=-1), BAD_RETRY, BAD_RETRY),
-        (AskedPush(endpoint=URL, max_delivery_attempts=-1), BAD_ATTEMPTS, BAD_ATTEMPTS),
-        (AskedPush(endpoint=URL, max_delivery_attempts=1), NO_DEAD_LETTER_TOPIC, NO_DEAD_LETTER_TOPIC),
-        (AskedPush(endpoint=URL, dead_letter_topic="dead", max_delivery_attempts=1001), BAD_ATTEMPTS, BAD_ATTEMPTS),
-        (AskedPush(endpoint=URL, max_delivery_attempts=-1, max_outstanding=-1), BAD_ATTEMPTS, BAD_ATTEMPTS),
-        (AskedPush(endpoint=URL, max_outstanding=1001), BAD_OUTSTANDING, BAD_OUTSTANDING),
-        (AskedPush(endpoint=URL, max_outstanding=1), NOT_PARALLEL, NOT_PARALLEL),
-    ],
-)
+@pytest.mark.parametrize(("asked", "at_creation", "at_change"), [
+    (AskedPush(type="smtp", retry_policy="never"), BAD_TYPE, BAD_RETRY),
+    (AskedPush(retry_policy="never"), BAD_TYPE, BAD_RETRY),
+    (AskedPush(base64_decode=True), BAD_TYPE, BAD_TYPE),
+    (AskedPush(endpoint="http://x", header_type="basic", retry_policy="never"), BAD_URL, BAD_RETRY),
+    (AskedPush(endpoint=URL, header_type="basic", max_messages=-1), BAD_HEADER, BAD_HEADER),
+    (AskedPush(endpoint=URL, max_messages=-1, retry_policy="never"), BAD_COUNT, BAD_RETRY),
+    (AskedPush(endpoint=URL, max_messages=10_001), BAD_COUNT, BAD_COUNT),
+    (AskedPush(type="mattermost", endpoint=URL, retry_policy="never"), NO_MATTERMOST_URL, BAD_RETRY),
+    (AskedPush(endpoint="https://u:p@a/", header_type="basic"), URL_CREDENTIALS, URL_CREDENTIALS),
+    (AskedPush(endpoint="http://u:p@[a"), URL_CREDENTIALS, URL_CREDENTIALS),
+    (AskedPush(mattermost_url="https://u:p@chat.example/hooks/x"), MATTERMOST_CREDENTIALS, MATTERMOST_CREDENTIALS),
+    (AskedPush(type="http_endpoint", mattermost_url="https://chat.example/hooks/x"), BAD_URL, BAD_URL),
+    (AskedPush(endpoint=URL, max_messages=-1, max_delivery_attempts=-1), BAD_COUNT, BAD_COUNT),
+    (AskedPush(endpoint=URL, retry_policy="never", max_delivery_attempts=-1), BAD_RETRY, BAD_RETRY),
+    (AskedPush(endpoint=URL, max_delivery_attempts=-1), BAD_ATTEMPTS, BAD_ATTEMPTS),
+    (AskedPush(endpoint=URL, max_delivery_attempts=1), NO_DEAD_LETTER_TOPIC, NO_DEAD_LETTER_TOPIC),
+    (AskedPush(endpoint=URL, dead_letter_topic="dead", max_delivery_attempts=1001), BAD_ATTEMPTS, BAD_ATTEMPTS),
+    (AskedPush(endpoint=URL, max_delivery_attempts=-1, max_outstanding=-1), BAD_ATTEMPTS, BAD_ATTEMPTS),
+    (AskedPush(endpoint=URL, max_outstanding=1001), BAD_OUTSTANDING, BAD_OUTSTANDING),
+    (AskedPush(endpoint=URL, max_outstanding=1), NOT_PARALLEL, NOT_PARALLEL),
+])  # fmt: skip
 def test_the_first_mistake_is_told(asked: AskedPush, at_creation: str, at_change: str) -> None:
     with pytest.raises(InvalidInput) as creating:
         created(asked, fresh())
@@ -275,9 +261,7 @@ def test_any_text_is_a_url_or_not(text: str) -> None:
 
 
 def test_secrets_are_not_in_what_is_printed() -> None:
-    shown = repr(created(AskedPush(endpoint=URL), lambda: "s3cret"))
-
-    assert "s3cret" not in shown
+    assert "s3cret" not in repr(created(AskedPush(endpoint=URL), lambda: "s3cret"))
     assert "s3cret" not in repr(AskedPush(mattermost_url="https://chat.example/hooks/s3cret"))
     assert created(AskedPush(endpoint=URL), lambda: "s3cret").without_secrets().verification_hash == ""
 
@@ -298,7 +282,6 @@ GOOGLE = AskedPush(endpoint=URL, google=GoogleForm(service_account="a@P.iam.gser
 
 def test_googles_form_is_delivered_without_verifying_and_nothing_secret_is_made() -> None:
     made = created(GOOGLE, fresh(), parallel=True)
-
     assert (made.endpoint, made.verified, made.google) == (URL, True, GOOGLE.google)
     assert (made.header_value, made.verification_hash) == ("", "")
 
@@ -333,34 +316,24 @@ def test_a_version_is_one_of_three_and_the_only_attribute() -> None:
             google_version(other)
 
 
-@pytest.mark.parametrize(
-    ("url", "shown"),
-    [
-        ("https://user:s3cret@a.example/x?y=@#z", "https://a.example/x?y=@#z"),
-        ("https://user@a.example", "https://a.example"),
-        ("https://:s3cret@a.example", "https://a.example"),
-        ("HTTPS://user:s3@cret@a.example", "HTTPS://a.example"),
-        ("user:s3cret@a.example/x", "user:a.example/x"),
-        ("//user:s3cret@a.example", "//a.example"),
-        ("https:user:s3cret@a.example", "https:a.example"),
-        ("https:\\\\user:s3cret@a.example", "https:\\\\a.example"),
-        ("http://user:s3cret@[a", "http://[a"),
-        (" https://user:s3cret@a.example", " https://a.example"),
-    ],
-)
+@pytest.mark.parametrize(("url", "shown"), [
+    ("https://user:s3cret@a.example/x?y=@#z", "https://a.example/x?y=@#z"),
+    ("https://user@a.example", "https://a.example"), ("https://:s3cret@a.example", "https://a.example"),
+    ("HTTPS://user:s3@cret@a.example", "HTTPS://a.example"), ("user:s3cret@a.example/x", "user:a.example/x"),
+    ("//user:s3cret@a.example", "//a.example"), ("https:user:s3cret@a.example", "https:a.example"),
+    ("https:\\\\user:s3cret@a.example", "https:\\\\a.example"), ("http://user:s3cret@[a", "http://[a"),
+    (" https://user:s3cret@a.example", " https://a.example"),
+])  # fmt: skip
 def test_credentials_are_found_and_not_shown(url: str, shown: str) -> None:
     assert has_credentials(url)
     assert not is_http_url(url)
     assert without_credentials(url) == shown
 
 
-@pytest.mark.parametrize(
-    ("url", "is_http"),
-    [
-        *((each, True) for each in ("https://a.example/@x", "http://[::1]:80?a=u:p@b", "https://a.example#u@b")),
-        *((each, False) for each in ("", "a.example", "ftp://a.example", "https://", "http://[a", "mailto:")),
-    ],
-)
+@pytest.mark.parametrize(("url", "is_http"), [
+    *((each, True) for each in ("https://a.example/@x", "http://[::1]:80?a=u:p@b", "https://a.example#u@b")),
+    *((each, False) for each in ("", "a.example", "ftp://a.example", "https://", "http://[a", "mailto:")),
+])  # fmt: skip
 def test_a_url_without_credentials_is_shown_as_it_is(url: str, is_http: bool) -> None:
     assert not has_credentials(url)
     assert is_http_url(url) is is_http
@@ -369,17 +342,11 @@ def test_a_url_without_credentials_is_shown_as_it_is(url: str, is_http: bool) ->
 
 spans = st.integers(0, MAX_BACKOFF).map(Milliseconds)
 good_options = st.builds(
-    ParallelOptions,
-    st.none() | st.tuples(spans, spans).map(lambda pair: RetryPolicy(*sorted(pair))),
+    ParallelOptions, st.none() | st.tuples(spans, spans).map(lambda pair: RetryPolicy(*sorted(pair))),
     st.none() | st.builds(DeadLetterPolicy, st.sampled_from(["D", "projects/P/topics/D"]), st.integers(5, 100)),
-    st.sampled_from(["", "attributes:a", 'attributes."\u00e4" != "\\""']),
-    st.booleans(),
-    st.booleans(),
-    st.booleans(),
-    st.none() | st.integers(MIN_TTL, 10**15),
-    st.none() | st.integers(MIN_RETENTION, MAX_RETENTION),
-    st.booleans(),
-)
+    st.sampled_from(["", "attributes:a", 'attributes."\u00e4" != "\\""']), st.booleans(), st.booleans(), st.booleans(),
+    st.none() | st.integers(MIN_TTL, 10**15), st.none() | st.integers(MIN_RETENTION, MAX_RETENTION), st.booleans(),
+)  # fmt: skip
 BAD = [
     ParallelOptions(RetryPolicy(Milliseconds(-1))),
     ParallelOptions(RetryPolicy(maximum_backoff=Milliseconds(MAX_BACKOFF + 1))),
@@ -397,7 +364,6 @@ BAD = [
 @given(good_options)
 def test_what_keeps_the_limits_is_good_and_is_stored_as_it_is(options: ParallelOptions) -> None:
     check(options)
-
     column, dialect = subscriptions.c.parallel.type, DefaultDialect()
     assert column.process_result_value(column.process_bind_param(options, dialect), dialect) == options
 

@@ -146,7 +146,6 @@ def test_what_was_used_up_comes_back_within_a_minute() -> None:
 def test_without_a_limit_failures_are_counted_only() -> None:
     attempts = Attempts(0, ManualClock())
     failing(attempts, "192.0.2.1", 1000)
-
     assert attempts.failures == 1000
 
 
@@ -267,7 +266,6 @@ def test_the_examples_of_the_module_hold() -> None:
 @given(st.integers(0, 4_000_000_000_000))
 def test_a_publish_time_names_its_millisecond_without_trailing_zeros(moment: int) -> None:
     text = publish_time(Milliseconds(moment))
-
     assert round(datetime.fromisoformat(text).timestamp() * 1000) == moment
     assert not text.removesuffix("Z").rpartition(".")[2].endswith("0") or "." not in text
 

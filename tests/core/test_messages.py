@@ -10,25 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
+from ams.core import messages as M
 from ams.core.clock import Milliseconds
-from ams.core.messages import (
-    MAX_ORDERING_KEY,
-    Fragment,
-    Message,
-    Stored,
-    batch_of,
-    batch_of_base64,
-    batch_of_base64_and_keys,
-    decoded_data,
-    has_ordering_keys,
-    is_ordering_key,
-    message,
-    ordering_key_of,
-    parse,
-    sent_bytes,
-    split_ordering_key,
-    with_ordering_key,
-)
 from ams.core.names import Offset
 from ams.core.offsets import bitmap_of, first_missing, packed, ranges_of, unpacked
 from ams.core.runs import Columns, Run, Runs, runs_of, sizes
@@ -39,25 +22,22 @@ DATA = st.binary(max_size=200).map(lambda data: base64.b64encode(data).decode())
 
 
 @given(DATA, st.dictionaries(TEXT, TEXT, max_size=5), TEXT)
-def test_m3_any_text_survives_the_round_trip_as_json_without_what_is_empty_that_ends_with_data(
-    data: str, attributes: dict[str, str], key: str
-) -> None:
-    fragment = message(data, attributes, key).fragment
-    stored, shown = parse(fragment), json.loads(b"{" + fragment + b"}")
+def test_m3_text_survives_json_without_empties_and_data_last(data: str, attributes: dict[str, str], key: str) -> None:
+    fragment = M.message(data, attributes, key).fragment
+    stored, shown = M.parse(fragment), json.loads(b"{" + fragment + b"}")
 
     assert (stored.data, stored.attributes, stored.ordering_key) == (data, attributes, key)
     every = {"orderingKey": key, "attributes": attributes, "data": data}
     assert list(shown.items()) == [(name, value) for name, value in every.items() if value or name == "data"]
-    assert message(data, plain=True) == message(data), "plain data makes the same fragment"
+    assert M.message(data, plain=True) == M.message(data), "plain data makes the same fragment"
 
 
 @given(DATA | TEXT, st.dictionaries(TEXT, TEXT, max_size=2))
 def test_a_message_without_a_key_is_the_bytes_it_always_was(data: str, attributes: dict[str, str]) -> None:
-    fragment = message(data, attributes).fragment
-
+    fragment = M.message(data, attributes).fragment
     assert fragment.startswith((b'"data":', b'"attributes":{'))
-    assert message(data, attributes, "").fragment == with_ordering_key(fragment, "") == fragment
-    assert with_ordering_key(fragment, None) == fragment
+    assert M.message(data, attributes, "").fragment == M.with_ordering_key(fragment, "") == fragment
+    assert M.with_ordering_key(fragment, None) == fragment
 
 
 # Texts that look like what stands around a key, or before data.
@@ -69,54 +49,53 @@ KEYS = TEXT | st.sampled_from(
 
 @given(DATA | KEYS, st.dictionaries(KEYS, KEYS, max_size=2), KEYS)
 def test_a_key_is_found_in_any_fragment_and_taken_away(data: str, attributes: dict[str, str], key: str) -> None:
-    plain, made = message(data, attributes), message(data, attributes, key)
+    plain, made = M.message(data, attributes), M.message(data, attributes, key)
 
-    assert ordering_key_of(made.fragment) == made.ordering_key == key
-    assert ordering_key_of(plain.fragment) == ""
-    member, rest = split_ordering_key(made.fragment)
+    assert M.ordering_key_of(made.fragment) == made.ordering_key == key
+    assert M.ordering_key_of(plain.fragment) == ""
+    member, rest = M.split_ordering_key(made.fragment)
     assert rest == plain.fragment
-    assert member + rest == made.fragment == with_ordering_key(plain.fragment, key)
-    assert has_ordering_keys([plain.fragment, made.fragment, plain.fragment]) == bool(key)
+    assert member + rest == made.fragment == M.with_ordering_key(plain.fragment, key)
+    assert M.has_ordering_keys([plain.fragment, made.fragment, plain.fragment]) == bool(key)
 
 
 def test_a_key_is_as_long_as_its_bytes() -> None:
-    assert is_ordering_key("")
-    assert is_ordering_key("\u00e9" * (MAX_ORDERING_KEY // 2))
-    assert not is_ordering_key("\u00e9" * (MAX_ORDERING_KEY // 2) + "x")
+    assert M.is_ordering_key("")
+    assert M.is_ordering_key("\u00e9" * (M.MAX_ORDERING_KEY // 2))
+    assert not M.is_ordering_key("\u00e9" * (M.MAX_ORDERING_KEY // 2) + "x")
 
 
 @pytest.mark.parametrize(("text", "expected"), DECODED)
 def test_m7_data_is_decoded_and_its_line_breaks_do_not_matter(text: str, expected: bytes | None) -> None:
     if expected is None:
         with pytest.raises(ValueError):
-            decoded_data(text)
+            M.decoded_data(text)
     else:
-        assert decoded_data(text) == expected
+        assert M.decoded_data(text) == expected
 
 
 @given(DATA, st.integers(0, 20))
 def test_m7_line_breaks_do_not_matter_anywhere(data: str, place: int) -> None:
-    assert decoded_data(data[:place] + "\r\n" + data[place:]) == base64.b64decode(data)
+    assert M.decoded_data(data[:place] + "\r\n" + data[place:]) == base64.b64decode(data)
 
 
 def test_a_request_counts_the_length_of_its_texts_not_of_their_bytes() -> None:
-    assert batch_of([message("aGk=", None), message("", {"k": "v"})]).data_bytes == 4
+    assert M.batch_of([M.message("aGk=", None), M.message("", {"k": "v"})]).data_bytes == 4
 
 
-@given(st.lists(st.builds(message, DATA | KEYS, st.dictionaries(KEYS, KEYS, max_size=2), TEXT), max_size=5))
-def test_what_is_stored_counts_as_many_bytes_as_its_request_did(messages: list[Message]) -> None:
+@given(st.lists(st.builds(M.message, DATA | KEYS, st.dictionaries(KEYS, KEYS, max_size=2), TEXT), max_size=5))
+def test_what_is_stored_counts_as_many_bytes_as_its_request_did(messages: list[M.Message]) -> None:
     fragments = [each.fragment for each in messages]
+    assert M.sent_bytes(fragments, sum(map(len, fragments))) == M.batch_of(messages).data_bytes
 
-    assert sent_bytes(fragments, sum(map(len, fragments))) == batch_of(messages).data_bytes
 
-
-PLAIN = st.lists(st.builds(message, DATA, st.dictionaries(TEXT, TEXT, max_size=2)), max_size=5)
-MESSAGES = PLAIN | st.lists(st.builds(message, DATA, st.dictionaries(TEXT, TEXT, max_size=2), TEXT), max_size=5)
+PLAIN = st.lists(st.builds(M.message, DATA, st.dictionaries(TEXT, TEXT, max_size=2)), max_size=5)
+MESSAGES = PLAIN | st.lists(st.builds(M.message, DATA, st.dictionaries(TEXT, TEXT, max_size=2), TEXT), max_size=5)
 
 
 @given(MESSAGES)
-def test_a_batch_is_its_messages_and_their_sizes(given: list[Message]) -> None:
-    made = batch_of(given)
+def test_a_batch_is_its_messages_and_their_sizes(given: list[M.Message]) -> None:
+    made = M.batch_of(given)
 
     assert list(made) == [made[place] for place in range(len(given))] == given
     assert [made[start:] for start in range(3)] == [given[start:] for start in range(3)]
@@ -124,23 +103,22 @@ def test_a_batch_is_its_messages_and_their_sizes(given: list[Message]) -> None:
     assert made.size == sum(len(each.fragment) for each in given)
     assert made.largest == max((len(each.fragment) for each in given), default=0)
     assert made.has_ordering_keys == any(each.ordering_key for each in given)
-    assert batch_of(made) is made
+    assert M.batch_of(made) is made
 
 
 def test_a_batch_with_too_long_a_key_needs_a_closer_look() -> None:
-    given = [message("aGk="), message("aGk=", {}, "x" * (MAX_ORDERING_KEY + 1))]
-
-    assert batch_of_base64_and_keys(given[:1]) is not None
-    assert batch_of_base64_and_keys(given) is None
+    given = [M.message("aGk="), M.message("aGk=", {}, "x" * (M.MAX_ORDERING_KEY + 1))]
+    assert M.batch_of_base64_and_keys(given[:1]) is not None
+    assert M.batch_of_base64_and_keys(given) is None
 
 
 @given(PLAIN, MESSAGES)
-def test_a_batch_of_base64_is_the_messages_one_by_one(plain: list[Message], keyed: list[Message]) -> None:
-    for messages, made in ((plain, batch_of_base64(plain)), (keyed, batch_of_base64_and_keys(keyed))):
+def test_a_batch_of_base64_is_the_messages_one_by_one(plain: list[M.Message], keyed: list[M.Message]) -> None:
+    for messages, made in ((plain, M.batch_of_base64(plain)), (keyed, M.batch_of_base64_and_keys(keyed))):
         assert (made is not None) == all(each.data for each in messages)
         if made is not None:
             assert list(made) == messages
-            one_by_one = batch_of(messages)
+            one_by_one = M.batch_of(messages)
             sizes_of = attrgetter("size", "largest", "data_bytes")
             assert sizes_of(made) == sizes_of(one_by_one)
 
@@ -148,17 +126,17 @@ def test_a_batch_of_base64_is_the_messages_one_by_one(plain: list[Message], keye
 @pytest.mark.parametrize("text", [text for text, data in DECODED if not data or "\n" in text])
 @pytest.mark.parametrize("others", [0, 2])
 def test_no_batch_of_base64_is_made_of_what_needs_a_closer_look(text: str, others: int) -> None:
-    assert batch_of_base64([*[message("aGk=")] * others, message(text)]) is None
+    assert M.batch_of_base64([*[M.message("aGk=")] * others, M.message(text)]) is None
 
 
 @given(MESSAGES)
-def test_equal_messages_have_equal_fragments_once_their_attributes_are_in_order(given: list[Message]) -> None:
-    turned = [message(each.data, dict(reversed(each.attributes.items())), each.ordering_key) for each in given]
+def test_equal_messages_have_equal_fragments_once_their_attributes_are_in_order(given: list[M.Message]) -> None:
+    turned = [M.message(each.data, dict(reversed(each.attributes.items())), each.ordering_key) for each in given]
 
-    assert batch_of(turned).in_order() == batch_of(given).in_order()
-    assert [parse(each) for each in batch_of(turned).in_order()] == [
-        Message(each.attributes, each.data, fragment, each.ordering_key)
-        for each, fragment in zip(given, batch_of(given).in_order(), strict=True)
+    assert M.batch_of(turned).in_order() == M.batch_of(given).in_order()
+    assert [M.parse(each) for each in M.batch_of(turned).in_order()] == [
+        M.Message(each.attributes, each.data, fragment, each.ordering_key)
+        for each, fragment in zip(given, M.batch_of(given).in_order(), strict=True)
     ]
 
 
@@ -166,7 +144,7 @@ KEYED = b'"orderingKey":"k","data":""'
 
 
 def made(first: int, time: int, fragments: list[bytes]) -> Run:
-    return Run.of(Offset(first), Milliseconds(time), [Fragment(each) for each in fragments])
+    return Run.of(Offset(first), Milliseconds(time), [M.Fragment(each) for each in fragments])
 
 
 FRAGMENTS = st.sampled_from([b"", b'"data":"aGk="', b'"attributes":{"a":"b"},"data":""', KEYED])
@@ -188,7 +166,7 @@ def runs(draw: st.DrawFn) -> list[Run]:
 def test_runs_are_the_sequence_of_their_messages(given: list[Run]) -> None:
     messages = Runs(given)
     listed = [
-        Stored(Offset(run.first + number), run.time, each)
+        M.Stored(Offset(run.first + number), run.time, each)
         for run in given
         for number, each in enumerate(run.fragments)
     ]  # fmt: skip
@@ -244,10 +222,9 @@ def test_a_part_of_a_run_is_what_fits_but_one_message_at_least(fragments: list[b
 
 
 def test_sizes_are_those_of_all_messages() -> None:
-    messages = [message("aGk=", {"k": "v"}), message("aGV5")]
-    stored = [Stored(Offset(5 * number), Milliseconds(1), each.fragment) for number, each in enumerate(messages)]
-
-    assert sizes(stored) == (sum(len(each.fragment) for each in messages), batch_of(messages).data_bytes)
+    messages = [M.message("aGk=", {"k": "v"}), M.message("aGV5")]
+    stored = [M.Stored(Offset(5 * number), Milliseconds(1), each.fragment) for number, each in enumerate(messages)]
+    assert sizes(stored) == (sum(len(each.fragment) for each in messages), M.batch_of(messages).data_bytes)
 
 
 small = st.integers(0, 200)
@@ -289,7 +266,6 @@ def test_the_first_that_is_missing_is_found(members: set[int], start: int) -> No
     expected = start
     while expected in members:
         expected += 1
-
     assert first_missing(BitMap64(members), Offset(start)) == expected
 
 
@@ -297,7 +273,6 @@ def test_the_first_that_is_missing_is_found(members: set[int], start: int) -> No
 def test_one_wrong_bit_is_an_error(members: set[int], place: int, bit: int) -> None:
     data = bytearray(packed(BitMap64(members)))
     data[place % len(data)] ^= 1 << bit
-
     with pytest.raises(ValueError, match="checksum"):
         unpacked(bytes(data))
 

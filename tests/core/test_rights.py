@@ -23,21 +23,14 @@ RIGHTS = st.builds(
 NAMES = st.sampled_from([{}, GARDEN, READINGS, {"project": "field"}, {"project": "garden", "subscription": "readings"}])
 
 
-@pytest.mark.parametrize(
-    ("resource", "names", "is_included"),
-    [
-        ("projects/garden/topics/readings", READINGS, True),
-        ("projects/garden/topics/readings", GARDEN, False),
-        ("projects/garden/topics/readings", {"project": "field", "topic": "readings"}, False),
-        ("projects/garden/topics/read", READINGS, False),
-        ("projects/garden/topics/readings", {"project": "garden", "subscription": "readings"}, False),
-        ("projects/garden", READINGS, True),
-        ("projects/garden", {"project": "garden2", "topic": "readings"}, False),
-        ("projects/garden", {"user": "garden"}, False),
-        (ANY, {"user": "alice"}, True),
-        (ANY, {}, True),
-    ],
-)
+@pytest.mark.parametrize(("resource", "names", "is_included"), [
+    ("projects/garden/topics/readings", READINGS, True), ("projects/garden/topics/readings", GARDEN, False),
+    ("projects/garden/topics/readings", {"project": "field", "topic": "readings"}, False),
+    ("projects/garden/topics/read", READINGS, False),
+    ("projects/garden/topics/readings", {"project": "garden", "subscription": "readings"}, False),
+    ("projects/garden", READINGS, True), ("projects/garden", {"project": "garden2", "topic": "readings"}, False),
+    ("projects/garden", {"user": "garden"}, False), (ANY, {"user": "alice"}, True), (ANY, {}, True),
+])  # fmt: skip
 def test_a_right_includes_all_that_it_names(resource: str, names: dict[str, str], is_included: bool) -> None:
     assert allow((Right("topics:publish", resource),), "topics:publish", names) is is_included
     assert not allow((Right("topics:show", resource),), "topics:publish", names)
@@ -91,11 +84,7 @@ def test_a_key_is_the_same_in_either_form_of_pem_and_has_the_same_id() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "no key",
-        "\ud800",
-        "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n",
-        private_pem(),
+        "", "no key", "\ud800", "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n", private_pem(),
         public_pem() + "\n" * 9000,
         ec.generate_private_key(ec.SECP256R1()).public_key().public_bytes(PEM, SPKI).decode(),
         rsa.generate_private_key(65537, 1024).public_key().public_bytes(PEM, SPKI).decode(),
@@ -103,7 +92,7 @@ def test_a_key_is_the_same_in_either_form_of_pem_and_has_the_same_id() -> None:
         rsa.RSAPublicNumbers(65537, (1 << 4096) + 1).public_key().public_bytes(PEM, SPKI).decode(),
     ],
     ids=["empty", "text", "half of a character", "damaged", "private", "long", "curve", "short", "exponent", "large"],
-)
+)  # fmt: skip
 def test_what_is_no_such_key_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput, match="^Invalid public_key: give an RSA key of 2048 to 4096 bits"):
         PublicKey.read(text)
@@ -111,7 +100,6 @@ def test_what_is_no_such_key_is_refused(text: str) -> None:
 
 def test_a_program_is_called_by_token_and_key() -> None:
     email = client_email(TokenName("ci"), "ab")
-
     assert email == "ci@ab.ams.invalid"
     assert is_client_email(email, "ab")
     assert not is_client_email(email, "b")

@@ -31,9 +31,7 @@ def config_in(folder: Path, text: str) -> str:
 
 def test_flags_win_over_the_environment_which_wins_over_the_file_which_wins_over_defaults(tmp_path: Path) -> None:
     config = config_in(tmp_path, 'host = "file"\nport = 1\nops_port = 1\n')
-
     settings = loaded({"port": "3"}, {"AMS_PORT": "2", "AMS_OPS_PORT": "2"}, config)
-
     assert (settings.host, settings.port, settings.ops_port) == ("file", 3, 2)
     assert settings.retention == 7 * 86400
 
@@ -53,33 +51,28 @@ def test_durations_are_written_with_units(text: str, seconds: float) -> None:
 KAFKA = {"log": "kafka", "kafka_servers": "kafka1.example:9092"}
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [
-        *({"port": each} for each in ("eighty", "70000", "-1")),
-        *({"retention": each} for each in ("0", "800d", "365.1d")),
-        *({"segment_bytes": each} for each in ("8GiB", "1kB")),
-        *({"pull_wait": each} for each in ("soon", "60s")),
-        {"min_free_bytes": "7 elephants"}, {"max_buffered_bytes": "1MB"}, {"max_data_bytes": "50MB"},
-        {"token_key": "short"}, {"log_facilities": "kafka"},
-        {"drain_seconds": "2m"}, {"cert": "only.pem"}, {"cert": "a", "key": "b", "tls_self_signed": True},
-        {"push_server_host": "push.example"}, {"push_server_port": "5555"},
-        {"push_server_host": "push.example", "push_server_port": "70000"},
-        {"push_worker_token": "ü"}, {"push_worker_token": "same", "service_token": "same"},
-        {"log": "kafka"}, {"kafka_servers": "kafka1.example:9092"}, {"kafka_prefix": "a.b"},
-        *({**KAFKA, "kafka_servers": each} for each in (
-            "kafka1.example:ninety", "kafka1.example", "https://kafka1.example:9092", "kafka1.example:9092,")),
-        {**KAFKA, "kafka_ca_file": "ca.pem"}, {**KAFKA, "kafka_min_isr": "4"},
-        {"registry": "mysql://ams@db.example/ams"},
-        *({"node_url": each} for each in (
-            "node1.example:8080", "https://user:secret@node1.example", "https://node1.example/path")),
-    ],
-    ids=str,
-)  # fmt: skip
+@pytest.mark.parametrize("flags", [
+    *({"port": each} for each in ("eighty", "70000", "-1")),
+    *({"retention": each} for each in ("0", "800d", "365.1d")),
+    *({"segment_bytes": each} for each in ("8GiB", "1kB")),
+    *({"pull_wait": each} for each in ("soon", "60s")),
+    {"min_free_bytes": "7 elephants"}, {"max_buffered_bytes": "1MB"}, {"max_data_bytes": "50MB"},
+    {"token_key": "short"}, {"log_facilities": "kafka"},
+    {"drain_seconds": "2m"}, {"cert": "only.pem"}, {"cert": "a", "key": "b", "tls_self_signed": True},
+    {"push_server_host": "push.example"}, {"push_server_port": "5555"},
+    {"push_server_host": "push.example", "push_server_port": "70000"},
+    {"push_worker_token": "ü"}, {"push_worker_token": "same", "service_token": "same"},
+    {"log": "kafka"}, {"kafka_servers": "kafka1.example:9092"}, {"kafka_prefix": "a.b"},
+    *({**KAFKA, "kafka_servers": each} for each in (
+        "kafka1.example:ninety", "kafka1.example", "https://kafka1.example:9092", "kafka1.example:9092,")),
+    {**KAFKA, "kafka_ca_file": "ca.pem"}, {**KAFKA, "kafka_min_isr": "4"},
+    {"registry": "mysql://ams@db.example/ams"},
+    *({"node_url": each} for each in (
+        "node1.example:8080", "https://user:secret@node1.example", "https://node1.example/path")),
+], ids=str)  # fmt: skip
 def test_a_bad_value_stops_the_start_with_one_line(flags: dict[str, object]) -> None:
     with pytest.raises(Unusable) as stopped:
         loaded(flags)
-
     assert "\n" not in stopped.value.message
 
 
@@ -101,9 +94,7 @@ def test_an_unknown_key_of_the_file_stops_the_start(tmp_path: Path) -> None:
 
 def test_an_unknown_variable_only_warns() -> None:
     lines: list[str] = []
-
     Settings.load({}, {"AMS_PROT": "1", "AMS_TOKEN": "secret", "HOME": "/"}, warn=lines.append)
-
     assert lines == ["unknown setting AMS_PROT in the environment is ignored"]
 
 
@@ -120,32 +111,24 @@ def test_secrets_are_never_shown(tmp_path: Path) -> None:
 @pytest.mark.parametrize("servers", ["kafka1.example:9092, kafka2.example:9093", "[::1]:9092", "10.0.0.1:9092"])
 def test_servers_are_given_by_name_or_address(servers: str) -> None:
     url = "postgresql://ams@db1.example:5432,db2.example:5433/ams?application_name=a:b@c"
-
     assert loaded({"registry": url}).registry == url
     assert loaded({"log": "kafka", "kafka_servers": servers}).kafka_servers == servers
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "postgresql://ams:s3cret@db.example/ams",
-        "postgresql://ams:s3/cret@db.example/ams",
-        "postgresql://ams@db.example/ams?password=s3cret",
-        "postgresql://ams@db.example/ams?sslmode=require&sslpassword=s3cret",
-    ],
-)
+@pytest.mark.parametrize("url", [
+    "postgresql://ams:s3cret@db.example/ams", "postgresql://ams:s3/cret@db.example/ams",
+    "postgresql://ams@db.example/ams?password=s3cret",
+    "postgresql://ams@db.example/ams?sslmode=require&sslpassword=s3cret",
+])  # fmt: skip
 def test_a_password_in_the_url_of_the_registry_stops_the_start_and_is_not_told(url: str) -> None:
     with pytest.raises(Unusable, match="registry_password") as stopped:
         loaded({"registry": url})
-
     assert "cret" not in stopped.value.message
 
 
 def test_what_is_shown_can_be_set_again() -> None:
     settings = Settings(min_free_bytes=Bytes(3 * 2**20))
-    values = {name: value for name, _, value, _ in settings.shown()}
-
-    assert loaded(dict(values)) == settings
+    assert loaded({name: value for name, _, value, _ in settings.shown()}) == settings
 
 
 @given(st.text(st.characters(codec="utf-8")) | st.booleans() | st.integers(-(2**63), 2**63 - 1))
@@ -176,12 +159,9 @@ def test_every_key_of_the_contract_becomes_a_setting_or_is_listed() -> None:
     kept = "port per_resource_auth service_token push_enabled push_tls_enabled push_server_host push_server_port"
     kept += " certificate_authorities_dir verify_push_server push_worker_token auth_option proxy_hostname"
     assert values == {key: SAMPLE[key] for key in kept.split()} | {
-        "host": "192.0.2.7",
-        "cert": SAMPLE["certificate"],
-        "key": SAMPLE["certificate_key"],
-        "log_level": "info",
+        "host": "192.0.2.7", "cert": SAMPLE["certificate"], "key": SAMPLE["certificate_key"], "log_level": "info",
         "log_facilities": "console,syslog",
-    }
+    }  # fmt: skip
     assert notes == (
         "bind_ip 192.0.2.7 is honoured now; the reference listened on all addresses",
         "zookeeper_hosts has no counterpart: the log is in the data folder",
@@ -213,7 +193,6 @@ def test_without_an_address_it_listens_where_the_reference_does() -> None:
 
 def test_an_unknown_auth_option_becomes_what_it_meant() -> None:
     values, notes = converted(auth_option="cookie", bind_ip="localhost")
-
     assert values["auth_option"] == "key"
     assert notes[1:] == ("auth_option 'cookie' is unknown; the reference then reads the query parameter only: key",)
 
@@ -234,7 +213,6 @@ def test_log_levels_are_spelled_our_way(level: str, ours: str) -> None:
 def test_a_value_that_cannot_be_stops_the_import_in_one_line(given: dict[str, Any]) -> None:
     with pytest.raises(Unusable) as stopped:
         converted(**given)
-
     assert "\n" not in stopped.value.message
 
 
@@ -261,7 +239,6 @@ def refused(folder: Path, text: str | bytes) -> str:
 
 def test_every_value_knows_its_line(tmp_path: Path) -> None:
     said = tree(tmp_path, "a: 1\nb:\n  c:\n    - x\n    - y\n").mapping()
-
     assert str(said["b"].place).endswith("file.yaml:2")
     assert [each.place.line for each in said["b"].mapping()["c"].values()] == [4, 5]
 
@@ -279,57 +256,48 @@ def test_values_are_those_of_json_and_names_are_texts(tmp_path: Path) -> None:
 def test_an_empty_file_says_nothing(tmp_path: Path, text: str) -> None:
     path = tmp_path / "file.yaml"
     path.write_text(text)
-
     root = read_tree(str(path))
-
     assert root is None or root.mapping() == {}
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("a: 1\nb: [1\n", "file.yaml:3: not YAML: expected ',' or ']', but got '<stream end>'"),
-        ("a: &x 1\nb: *x\n", "file.yaml:2: aliases (*name) are not taken; write it out"),
-        (
-            "a: &a [x,x]\n" + "".join(f"{b}: &{b} [{f'*{a},' * 9}]\n" for a, b in pairwise("abcdefghi")),
-            "aliases (*name)",
-        ),
-        ("a: 1\na: 2\n", "file.yaml:2: 'a' is said twice"),
-        ("a: !!python/object/apply:os.system [id]\n", "file.yaml:1: tags (!name) are not taken"),
-        ("a: !!binary aGk=\n", "tags (!name) are not taken"),
-        ("a: !own {b: 1}\n", "tags (!name) are not taken"),
-        ("a: 1\n---\nb: 1\n", "file.yaml:2: not YAML: but found another document"),
-        ("a: .inf\n", "file.yaml:1: '.inf' is no number in JSON"),
-        ("a: .nan\n", "is no number in JSON"),
-        ("a: 1e999\n", "'1e999' is no number in JSON"),
-        (f"a: {'9' * 5000}\n", "is no number in JSON"),
-        ("\x07: 1\n", "file.yaml is not YAML: it holds characters that no text has"),
-        (b"a: \xff\n", "file.yaml is not text in UTF-8"),
-        ("[1]: 2\n", "text is expected here, not a list"),
-        ("a: " + "[" * MAX_DEPTH + "]" * MAX_DEPTH, f"deeper than {MAX_DEPTH} levels"),
-        ("a: " + "{b: " * 10_000, f"deeper than {MAX_DEPTH} levels"),
-        ("a" * (MAX_BYTES + 1), f"file.yaml is larger than {MAX_BYTES} bytes"),
-    ],
-)
+@pytest.mark.parametrize(("text", "reason"), [
+    ("a: 1\nb: [1\n", "file.yaml:3: not YAML: expected ',' or ']', but got '<stream end>'"),
+    ("a: &x 1\nb: *x\n", "file.yaml:2: aliases (*name) are not taken; write it out"),
+    (
+        "a: &a [x,x]\n" + "".join(f"{b}: &{b} [{f'*{a},' * 9}]\n" for a, b in pairwise("abcdefghi")), "aliases (*name)",
+    ),
+    ("a: 1\na: 2\n", "file.yaml:2: 'a' is said twice"),
+    ("a: !!python/object/apply:os.system [id]\n", "file.yaml:1: tags (!name) are not taken"),
+    ("a: !!binary aGk=\n", "tags (!name) are not taken"),
+    ("a: !own {b: 1}\n", "tags (!name) are not taken"),
+    ("a: 1\n---\nb: 1\n", "file.yaml:2: not YAML: but found another document"),
+    ("a: .inf\n", "file.yaml:1: '.inf' is no number in JSON"),
+    ("a: .nan\n", "is no number in JSON"),
+    ("a: 1e999\n", "'1e999' is no number in JSON"),
+    (f"a: {'9' * 5000}\n", "is no number in JSON"),
+    ("\x07: 1\n", "file.yaml is not YAML: it holds characters that no text has"),
+    (b"a: \xff\n", "file.yaml is not text in UTF-8"),
+    ("[1]: 2\n", "text is expected here, not a list"),
+    ("a: " + "[" * MAX_DEPTH + "]" * MAX_DEPTH, f"deeper than {MAX_DEPTH} levels"),
+    ("a: " + "{b: " * 10_000, f"deeper than {MAX_DEPTH} levels"),
+    ("a" * (MAX_BYTES + 1), f"file.yaml is larger than {MAX_BYTES} bytes"),
+])  # fmt: skip
 def test_what_cannot_be_taken_is_said_with_its_line(tmp_path: Path, text: str | bytes, reason: str) -> None:
     assert reason in refused(tmp_path, text)
 
 
-@pytest.mark.parametrize(
-    ("read", "text", "reason"),
-    [
-        (Value.mapping, "[1]", "names with values are expected here, not a list"),
-        (Value.mapping, "x", "names with values are expected here, not 'x'"),
-        (Value.values, "a: 1", "a list is expected here, not names with values"),
-        (Value.text, "[1]", "text is expected here, not a list"),
-        (Value.text, "~", "text is expected here, not nothing"),
-        (Value.switch, "1", "true or false is expected here"),
-        (lambda value: value.number(0, 5), "6", "a whole number from 0 to 5 is expected here"),
-        (lambda value: value.number(0, 5), "true", "a whole number"),
-        (lambda value: value.number(0, 5), "1.0", "a whole number"),
-        (lambda value: value.mapping(("b",)), "a: 1", "file.yaml:1: unknown key 'a'; there are b"),
-    ],
-)
+@pytest.mark.parametrize(("read", "text", "reason"), [
+    (Value.mapping, "[1]", "names with values are expected here, not a list"),
+    (Value.mapping, "x", "names with values are expected here, not 'x'"),
+    (Value.values, "a: 1", "a list is expected here, not names with values"),
+    (Value.text, "[1]", "text is expected here, not a list"),
+    (Value.text, "~", "text is expected here, not nothing"),
+    (Value.switch, "1", "true or false is expected here"),
+    (lambda value: value.number(0, 5), "6", "a whole number from 0 to 5 is expected here"),
+    (lambda value: value.number(0, 5), "true", "a whole number"),
+    (lambda value: value.number(0, 5), "1.0", "a whole number"),
+    (lambda value: value.mapping(("b",)), "a: 1", "file.yaml:1: unknown key 'a'; there are b"),
+])  # fmt: skip
 def test_another_type_than_expected_is_said(tmp_path: Path, read: object, text: str, reason: str) -> None:
     with pytest.raises(BadDocument, match=reason.replace("[", r"\[")):
         read(tree(tmp_path, text))  # type: ignore[operator]  # a method or a function

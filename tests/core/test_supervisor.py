@@ -116,7 +116,6 @@ threading.Event().wait()
 
 def test_a_process_that_hangs_is_ended_and_says_where_it_hung() -> None:
     ended = subprocess.run([sys.executable, "-c", HANGING], capture_output=True, text=True, timeout=60, check=False)
-
     assert ended.returncode == FAULT
     assert "stop.forced" in ended.stdout + ended.stderr
     assert "in wait" in ended.stderr
@@ -225,7 +224,6 @@ def site() -> Site:
 
 
 async def some_turns() -> None:
-    """Let rounds begin that are to."""
     for _ in range(20):
         await asyncio.sleep(0)
 
@@ -273,16 +271,13 @@ async def test_what_is_asked_for_during_a_round_comes_after_it(site: Site) -> No
 @pytest.mark.parametrize(
     ("errors", "says", "put_off", "survived"),
     [
-        ([Unavailable("it is away")], True, ["it is away"], {}),
-        ([KeyError("planted")] * 2, True, [], {"work": 2}),
+        ([Unavailable("it is away")], True, ["it is away"], {}), ([KeyError("planted")] * 2, True, [], {"work": 2}),
         ([Unavailable()], False, [], {"work": 1}),
     ],
     ids=[
-        "an expected error puts a round off",
-        "a defect is counted",
-        "so is any error where nothing can be said of it",
+        "an expected error puts a round off", "a defect is counted", "so is any error where nothing can be said of it",
     ],
-)
+)  # fmt: skip
 async def test_after_an_error_the_next_round_is_tried(
     site: Site, errors: list[Exception], says: bool, put_off: list[str], survived: dict[str, int]
 ) -> None:
@@ -350,8 +345,7 @@ async def test_with_a_last_round_the_close_lets_one_under_way_end_and_adds_it(si
 
 async def test_the_last_round_comes_also_if_none_did_before(site: Site) -> None:
     site.errors = [KeyError("planted")]
-    rounds = site.rounds(LONG, has_last=True)
-    await rounds.close()
+    await site.rounds(LONG, has_last=True).close()
     assert site.begun == 1
 
     began = site.rounds(LONG, has_last=True)
@@ -429,7 +423,6 @@ async def test_who_is_cancelled_takes_no_turn_and_holds_up_nobody() -> None:
 
 def test_pauses_grow_by_the_factor_up_to_the_longest_until_a_success() -> None:
     pauses = Pauses(Backoff(0.1, 1.0, factor=3.0), lambda: 0.5)
-
     for _ in range(2):
         assert [pauses.next() for _ in range(5)] == pytest.approx([0.1, 0.3, 0.9, 1.0, 1.0])
         pauses.reset()
@@ -446,14 +439,9 @@ def test_full_jitter_leaves_at_least_the_least() -> None:
 
 
 @given(
-    first=st.floats(0.001, 10),
-    growth=st.floats(1, 1000),
-    factor=st.floats(1, 5),
-    low=st.floats(0, 1),
-    spread=st.floats(0, 1),
-    failures=st.integers(0, 10**9),
-    seed=st.integers(),
-)
+    first=st.floats(0.001, 10), growth=st.floats(1, 1000), factor=st.floats(1, 5), low=st.floats(0, 1),
+    spread=st.floats(0, 1), failures=st.integers(0, 10**9), seed=st.integers(),
+)  # fmt: skip
 def test_pauses_stay_within_their_bounds(
     first: float, growth: float, factor: float, low: float, spread: float, failures: int, seed: int
 ) -> None:
@@ -485,5 +473,4 @@ def test_a_line_goes_to_the_syslog_as_this_program_s(tmp_path: Path, capsys: pyt
 def test_without_a_syslog_the_start_stops_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(Unusable, match="log_facilities: no syslog at") as stopped:
         Syslog(str(tmp_path / "none"))
-
     assert "\n" not in stopped.value.message

@@ -34,14 +34,9 @@ def test_a_demo_ends_well(words: list[str], result: str, tmp_path: Path) -> None
     name, *flags = words
     folder = tmp_path / "demo"
     ran = subprocess.run(
-        [sys.executable, "-m", f"demo.{name}", "--folder", folder, *flags],
-        cwd=tmp_path,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=400,
-        check=False,
-    )
+        [sys.executable, "-m", f"demo.{name}", "--folder", folder, *flags], cwd=tmp_path, env=environment(),
+        capture_output=True, text=True, timeout=400, check=False,
+    )  # fmt: skip
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert re.fullmatch(rf"{name}-demo: {result} seconds \d+\.\d.*", ran.stdout.splitlines()[-1])

@@ -12,18 +12,15 @@ def message(data: bytes = b"soil is dry", **attributes: str) -> Message:
     return Message(attributes, data)
 
 
-@pytest.mark.parametrize(
-    ("sent", "came_out", "findings"),
-    [
-        (["0", "1"], [("0", message()), ("1", message())], []),
-        (["0"], [("0", message(b"soil is drx"))], [" message 0: altered, byte 10 was 0x79 and came out as 0x78"]),
-        (["0"], [("0", message(b"soil is dr"))], [" message 0: altered, 11 bytes went in and 10 came out"]),
-        (["0"], [("0", message(bed="ferns"))], [" message 0: altered, its attributes are not those published"]),
-        (["0", "1"], [("1", message())], [" message 0: lost"]),
-        (["0"], [("0", message())] * 2, [" message 0: delivered more than once"]),
-        ([], [("0", message())], [" message 0: came out, but was never published"]),
-    ],
-)
+@pytest.mark.parametrize(("sent", "came_out", "findings"), [
+    (["0", "1"], [("0", message()), ("1", message())], []),
+    (["0"], [("0", message(b"soil is drx"))], [" message 0: altered, byte 10 was 0x79 and came out as 0x78"]),
+    (["0"], [("0", message(b"soil is dr"))], [" message 0: altered, 11 bytes went in and 10 came out"]),
+    (["0"], [("0", message(bed="ferns"))], [" message 0: altered, its attributes are not those published"]),
+    (["0", "1"], [("1", message())], [" message 0: lost"]),
+    (["0"], [("0", message())] * 2, [" message 0: delivered more than once"]),
+    ([], [("0", message())], [" message 0: came out, but was never published"]),
+])  # fmt: skip
 def test_a_ledger_names_each_fault(sent: list[str], came_out: list[tuple[str, Message]], findings: list[str]) -> None:
     ledger = Ledger("readings")
     ledger.sent(sent, [message() for _ in sent])

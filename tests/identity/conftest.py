@@ -25,7 +25,6 @@ def example() -> Iterator[ExampleIssuer]:
 
 @pytest.fixture
 def issuer(example: ExampleIssuer) -> Issuer:
-    """What the service knows of the example."""
     return Issuer(
         name=IssuerName("example"), url=example.url, audiences=("ams",), client_id=CLIENT, client_secret=CLIENT_SECRET
     )

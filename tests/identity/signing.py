@@ -39,14 +39,12 @@ def private_key(algorithm: str = "ES256") -> Any:
 
 
 def public_key(algorithm: str = "ES256", private: Any = None) -> jwt.PyJWK:
-    """Return the key as an issuer's JWKS has it."""
     key = (private or private_key("RS256" if algorithm[0] in "RP" else algorithm)).public_key()
     made: Any = jwt.get_algorithm_by_name(algorithm)
     return jwt.PyJWK(made.to_jwk(key, as_dict=True), algorithm)
 
 
 def signed(claims: Mapping[str, Any] = SAID, algorithm: str = "ES256", **headers: object) -> str:
-    """Return a token that says this."""
     return signed_bytes(json.dumps(claims).encode(), algorithm, **headers)
 
 
@@ -58,8 +56,7 @@ def signed_bytes(payload: bytes, algorithm: str = "ES256", **headers: object) ->
 
 def signed_by_secret(secret: bytes, claims: Mapping[str, Any], algorithm: str = "HS256", **header: object) -> str:
     """Return a token that is signed with a secret: with what everybody may know, if it is a public key."""
-    parts = ({"alg": algorithm, **header}, claims)
-    beginning = ".".join(base64url(json.dumps(each).encode()) for each in parts)
+    beginning = ".".join(base64url(json.dumps(each).encode()) for each in ({"alg": algorithm, **header}, claims))
     digest = hmac.digest(secret, beginning.encode(), f"sha{algorithm[2:]}")
     return f"{beginning}.{base64url(digest)}"
 
@@ -72,7 +69,6 @@ def put_together(header: bytes, payload: bytes) -> str:
 
 
 def base64url(data: bytes) -> str:
-    """Write bytes as tokens do."""
     return base64.urlsafe_b64encode(data).decode().rstrip("=")
 
 

@@ -38,9 +38,7 @@ def says(example: ExampleIssuer, **said: object) -> None:
 
 
 async def test_an_issuer_is_asked_once_for_all(discovery: Discovery, example: ExampleIssuer, issuer: Issuer) -> None:
-    found = await asyncio.gather(*[discovery.jwks_url(issuer) for _ in range(20)])
-
-    assert set(found) == {f"{example.url}/jwks"}
+    assert set(await asyncio.gather(*[discovery.jwks_url(issuer) for _ in range(20)])) == {f"{example.url}/jwks"}
     assert await discovery.introspection_url(issuer) == f"{example.url}/introspect"
     assert example.requests[DISCOVERY] == 1
 
@@ -63,7 +61,6 @@ async def test_a_description_is_asked_for_again_after_an_hour_and_when_it_was_fo
 
 async def test_what_is_set_needs_no_description(discovery: Discovery, example: ExampleIssuer, issuer: Issuer) -> None:
     known = replace(issuer, jwks_url="https://keys.example.org/", introspection_url="https://example.org/ask")
-
     assert await discovery.jwks_url(known) == "https://keys.example.org/"
     assert await discovery.introspection_url(known) == "https://example.org/ask"
     assert not example.requests
@@ -79,33 +76,28 @@ async def test_the_path_comes_after_the_url(discovery: Discovery, example: Examp
         assert await discovery.jwks_url(replace(issuer, url=url)) == "http://example.org/k"
 
 
-@pytest.mark.parametrize(
-    ("said", "reason"),
-    [
-        ({"issuer": "http://127.0.0.1"}, "its description is of another issuer: http://127.0.0.1"),
-        ({"issuer": "a\r\nb\x1b\u202ec"}, r"its description is of another issuer: a\?\?b\?\?c"),
-        ({"issuer": None}, "its description is of another issuer"),
-        ({"issuer": ...}, "its description is of another issuer: None"),
-        ({"jwks_uri": None}, "a jwks_uri that is no http or https URL"),
-        ({"jwks_uri": "file:///etc/passwd"}, "a jwks_uri that is no http or https URL"),
-        ({"jwks_uri": "https://[::1/"}, "a jwks_uri that is no http or https URL"),
-        ({"jwks_uri": ""}, "its description has no jwks_uri"),
-        ({"jwks_uri": "https://user:s3cret@a.example/"}, "a jwks_uri that is no http or https URL without credentials"),
-        ({"introspection_endpoint": 5}, "an introspection_endpoint that is no http or https URL"),
-    ],
-)
+@pytest.mark.parametrize(("said", "reason"), [
+    ({"issuer": "http://127.0.0.1"}, "its description is of another issuer: http://127.0.0.1"),
+    ({"issuer": "a\r\nb\x1b\u202ec"}, r"its description is of another issuer: a\?\?b\?\?c"),
+    ({"issuer": None}, "its description is of another issuer"),
+    ({"issuer": ...}, "its description is of another issuer: None"),
+    ({"jwks_uri": None}, "a jwks_uri that is no http or https URL"),
+    ({"jwks_uri": "file:///etc/passwd"}, "a jwks_uri that is no http or https URL"),
+    ({"jwks_uri": "https://[::1/"}, "a jwks_uri that is no http or https URL"),
+    ({"jwks_uri": ""}, "its description has no jwks_uri"),
+    ({"jwks_uri": "https://user:s3cret@a.example/"}, "a jwks_uri that is no http or https URL without credentials"),
+    ({"introspection_endpoint": 5}, "an introspection_endpoint that is no http or https URL"),
+])  # fmt: skip
 async def test_a_description_that_cannot_be_is_not_believed(
     discovery: Discovery, example: ExampleIssuer, issuer: Issuer, said: dict[str, object], reason: str
 ) -> None:
     says(example, **said)
-
     with pytest.raises(IssuerFailed, match=reason.replace("an intro", "a intro")):
         await discovery.jwks_url(issuer)
 
 
 async def test_a_missing_place_to_ask_is_said(discovery: Discovery, example: ExampleIssuer, issuer: Issuer) -> None:
     says(example)
-
     with pytest.raises(IssuerFailed, match="its description has no introspection_endpoint"):
         await discovery.introspection_url(issuer)
 
@@ -130,15 +122,12 @@ async def test_an_issuer_by_https_is_asked_if_its_certificate_is_trusted_and_has
             await trusting.jwks_url(known)
 
 
-@pytest.mark.parametrize(
-    ("answer", "reason"),
-    [
-        (IssuerResponse(404, b"{}"), "its description cannot be had: the answer was 404"),
-        (IssuerResponse(302, b"", {"Location": "/jwks"}), "the answer was 302"),
-        (IssuerResponse(200, b"{"), "its description is no JSON object"),
-        (IssuerResponse(200, b" " * (1024 * 1024 + 1)), "it has more than 1048576 bytes"),
-    ],
-)
+@pytest.mark.parametrize(("answer", "reason"), [
+    (IssuerResponse(404, b"{}"), "its description cannot be had: the answer was 404"),
+    (IssuerResponse(302, b"", {"Location": "/jwks"}), "the answer was 302"),
+    (IssuerResponse(200, b"{"), "its description is no JSON object"),
+    (IssuerResponse(200, b" " * (1024 * 1024 + 1)), "it has more than 1048576 bytes"),
+])  # fmt: skip
 async def test_an_answer_that_is_no_description_is_one_error(
     discovery: Discovery, example: ExampleIssuer, issuer: Issuer, answer: IssuerResponse, reason: str
 ) -> None:
@@ -151,13 +140,10 @@ async def test_an_answer_that_is_no_description_is_one_error(
     assert await discovery.jwks_url(issuer)
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"", b"<html>", b"[]", b"null", b'"{}"', b"\xff\xfe", b'{"a":' + b"[" * 50_000, b'{"a":NaN}', b'{"a":"\\ud800"',
-        b"{}{}",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("data", [
+    b"", b"<html>", b"[]", b"null", b'"{}"', b"\xff\xfe", b'{"a":' + b"[" * 50_000, b'{"a":NaN}', b'{"a":"\\ud800"',
+    b"{}{}",
+])  # fmt: skip
 def test_an_answer_is_a_json_object_or_one_error(data: bytes) -> None:
     assert read_object(b'{"a": [1, null], "b": {}}', "its answer") == {"a": [1, None], "b": {}}
     with pytest.raises(IssuerFailed, match="its answer is no JSON object"):
@@ -173,13 +159,10 @@ async def introspection(client: HttpClient, discovery: Discovery, clock: ManualC
 
 async def test_an_active_token_is_told(introspection: Introspection, example: ExampleIssuer, issuer: Issuer) -> None:
     said = await introspection.ask(issuer, example.opaque("bob", entitlements=["urn:x"]))
-
     assert (said["active"], said["iss"], said["sub"], said["entitlements"]) == (True, example.url, "bob", ["urn:x"])
 
 
-async def test_other_tokens_are_not_active(
-    introspection: Introspection, example: ExampleIssuer, issuer: Issuer
-) -> None:
+async def test_other_tokens_are_inactive(introspection: Introspection, example: ExampleIssuer, issuer: Issuer) -> None:
     token = example.token(algorithm="ES256")
     assert await introspection.ask(issuer, token)
     example.withdraw(token)
@@ -191,21 +174,16 @@ async def test_other_tokens_are_not_active(
 
 async def test_names_and_secrets_arrive(introspection: Introspection, example: ExampleIssuer, issuer: Issuer) -> None:
     example.client_id, example.client_secret = "a:b c", "% \u00e9:+&="
-
     known = replace(issuer, client_id="a:b c", client_secret="% \u00e9:+&=")
-
     assert await introspection.ask(known, example.opaque())
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        IssuerResponse(200, b"active"), IssuerResponse(200, b"{}"), IssuerResponse(200, b'{"active": "true"}'),
-        IssuerResponse(200, b"[true]"),
-        IssuerResponse(200, b'{"active": 1}'), IssuerResponse(500, b"{}"), IssuerResponse(302, b"", {"Location": "/"}),
-        IssuerResponse(200, b'{"active": true, "x": "' + b"x" * 1024 * 1024 + b'"}'),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("answer", [
+    IssuerResponse(200, b"active"), IssuerResponse(200, b"{}"), IssuerResponse(200, b'{"active": "true"}'),
+    IssuerResponse(200, b"[true]"),
+    IssuerResponse(200, b'{"active": 1}'), IssuerResponse(500, b"{}"), IssuerResponse(302, b"", {"Location": "/"}),
+    IssuerResponse(200, b'{"active": true, "x": "' + b"x" * 1024 * 1024 + b'"}'),
+])  # fmt: skip
 async def test_an_answer_that_says_nothing_may_be_another_one_later(
     introspection: Introspection, example: ExampleIssuer, issuer: Issuer, answer: IssuerResponse
 ) -> None:
@@ -225,9 +203,7 @@ async def test_an_answer_that_says_nothing_may_be_another_one_later(
 
 async def test_all_wait_for_one_answer(introspection: Introspection, example: ExampleIssuer, issuer: Issuer) -> None:
     token = example.opaque()
-
     answers = await asyncio.gather(*[introspection.ask(issuer, token) for _ in range(50)])
-
     assert len({str(answer) for answer in answers}) == 1
     assert example.requests[INTROSPECT] == 1
 

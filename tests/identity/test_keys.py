@@ -44,7 +44,6 @@ def read(*keys: object) -> KeySet:
 @pytest.mark.parametrize("algorithm", CURVES)
 def test_a_key_of_a_curve_is_for_the_algorithm_of_the_curve_alone(algorithm: str) -> None:
     (key,) = read(of_curve(algorithm, kid="k")).keys
-
     assert [each for each in ("RS256", *CURVES, "EdDSA", "HS256", "none", "ES256K") if key.suits(each)] == [algorithm]
 
 
@@ -60,69 +59,57 @@ def test_an_rsa_key_is_for_all_of_rsa_unless_it_says_for_which() -> None:
 @pytest.mark.parametrize("key", [ed25519.Ed25519PrivateKey.generate(), ed448.Ed448PrivateKey.generate()])
 def test_edwards_keys_are_taken(key: ed25519.Ed25519PrivateKey) -> None:
     (taken,) = read(made(key.public_key(), "EdDSA")).keys
-
     assert taken.kid is None
     assert taken.suits("EdDSA")
     jwt.decode(jwt.encode({}, key, "EdDSA"), taken.usable("EdDSA"), ["EdDSA"])
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"use": "enc"}, {"key_ops": ["encrypt"]}, {"key_ops": "verify"}, {"kty": "XYZ"}, {"kty": None},
-        {"kty": "EC", "crv": "secp256k1"}, {"kty": "OKP", "crv": "X25519"}, {"use": ["sig"]},
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("other", [
+    {"use": "enc"}, {"key_ops": ["encrypt"]}, {"key_ops": "verify"}, {"kty": "XYZ"}, {"kty": None},
+    {"kty": "EC", "crv": "secp256k1"}, {"kty": "OKP", "crv": "X25519"}, {"use": ["sig"]},
+])  # fmt: skip
 def test_keys_for_something_else_are_left_out_without_a_word(other: dict[str, Any]) -> None:
     found = read({**GOOD_KEY, "kid": "other", **other}, GOOD_KEY)
-
     assert [key.kid for key in found.keys] == ["good"]
     assert found.oddities == ()
 
 
-@pytest.mark.parametrize(
-    ("odd", "said"),
-    [
-        ({"kty": "oct", "kid": "o", "k": "c2VjcmV0"}, "key o is left out: it is symmetric"),
-        ({**GOOD_KEY, "kid": "o", "k": "c2VjcmV0"}, "key o is left out: it is symmetric"),
-        ({**GOOD_KEY, "kid": "o", "d": "AQAB"}, "key o is left out: it is private"),
-        ({**GOOD_KEY, "kid": "o", "alg": "HS256"}, "key o is left out: it is for HS256"),
-        ({**GOOD_KEY, "kid": "o", "alg": "none"}, "key o is left out: it is for none"),
-        ({**GOOD_KEY, "kid": "o", "alg": "ES384"}, "key o is left out: it is for ES384"),
-        ({**GOOD_KEY, "kid": "o", "alg": 7}, "key o is left out: it is malformed"),
-        ({**GOOD_KEY, "kid": "o", "x": GOOD_KEY["y"]}, "key o is left out: it is malformed"),
-        ({**GOOD_KEY, "kid": "o", "y": None}, "key o is left out: it is malformed"),
-        ({**GOOD_KEY, "kid": "o", "x": "A" * 100_000}, "key o is left out: it is malformed"),
-        ({**GOOD_KEY, "kid": 5}, "key 1 is left out: it is malformed"),
-        ({**GOOD_KEY, "kid": "x" * 256}, "key 1 is left out: it is malformed"),
-        ({**GOOD_KEY, "kid": "o\x1b[2J"}, "key 1 is left out: it is malformed"),
-        ({**GOOD_KEY, "kid": "o", "alg": "\r\n"}, "key o is left out: it is malformed"),
-        ("text", "key 1 is left out: it is malformed"),
-        ({"kty": "RSA", "kid": "o", "n": "A" * 2000, "e": "AQAB"}, "key o is left out: it is malformed"),
-        ({"kty": "RSA", "kid": "o", "n": "_" * 171, "e": "AQAB"}, "key o is left out: it has 1024 bits"),
-        ({"kty": "RSA", "kid": "o", "n": "_" * 342, "e": "_" * 340}, "key o is left out: its exponent has 2040 bits"),
-        ({"kty": "RSA", "kid": "o", "n": "_" * 342, "e": "AQAAAAE"}, "key o is left out: its exponent has 33 bits"),
-        ({"kty": "RSA", "kid": "o", "n": "_" * 2000, "e": "AQAB"}, "key o is left out: it has 12000 bits"),
-    ],
-)
+@pytest.mark.parametrize(("odd", "said"), [
+    ({"kty": "oct", "kid": "o", "k": "c2VjcmV0"}, "key o is left out: it is symmetric"),
+    ({**GOOD_KEY, "kid": "o", "k": "c2VjcmV0"}, "key o is left out: it is symmetric"),
+    ({**GOOD_KEY, "kid": "o", "d": "AQAB"}, "key o is left out: it is private"),
+    ({**GOOD_KEY, "kid": "o", "alg": "HS256"}, "key o is left out: it is for HS256"),
+    ({**GOOD_KEY, "kid": "o", "alg": "none"}, "key o is left out: it is for none"),
+    ({**GOOD_KEY, "kid": "o", "alg": "ES384"}, "key o is left out: it is for ES384"),
+    ({**GOOD_KEY, "kid": "o", "alg": 7}, "key o is left out: it is malformed"),
+    ({**GOOD_KEY, "kid": "o", "x": GOOD_KEY["y"]}, "key o is left out: it is malformed"),
+    ({**GOOD_KEY, "kid": "o", "y": None}, "key o is left out: it is malformed"),
+    ({**GOOD_KEY, "kid": "o", "x": "A" * 100_000}, "key o is left out: it is malformed"),
+    ({**GOOD_KEY, "kid": 5}, "key 1 is left out: it is malformed"),
+    ({**GOOD_KEY, "kid": "x" * 256}, "key 1 is left out: it is malformed"),
+    ({**GOOD_KEY, "kid": "o\x1b[2J"}, "key 1 is left out: it is malformed"),
+    ({**GOOD_KEY, "kid": "o", "alg": "\r\n"}, "key o is left out: it is malformed"),
+    ("text", "key 1 is left out: it is malformed"),
+    ({"kty": "RSA", "kid": "o", "n": "A" * 2000, "e": "AQAB"}, "key o is left out: it is malformed"),
+    ({"kty": "RSA", "kid": "o", "n": "_" * 171, "e": "AQAB"}, "key o is left out: it has 1024 bits"),
+    ({"kty": "RSA", "kid": "o", "n": "_" * 342, "e": "_" * 340}, "key o is left out: its exponent has 2040 bits"),
+    ({"kty": "RSA", "kid": "o", "n": "_" * 342, "e": "AQAAAAE"}, "key o is left out: its exponent has 33 bits"),
+    ({"kty": "RSA", "kid": "o", "n": "_" * 2000, "e": "AQAB"}, "key o is left out: it has 12000 bits"),
+])  # fmt: skip
 def test_odd_keys_are_left_out_and_said(odd: object, said: str) -> None:
     found = read(odd, GOOD_KEY)
-
     assert [key.kid for key in found.keys] == ["good"]
     assert found.oddities == (said,)
 
 
-@pytest.mark.parametrize(
-    ("data", "said"),
-    [
-        (b"<html></html>", "its key set is no JSON object"),
-        (b"{}", "its key set has no keys"),
-        (b'{"keys": {}}', "its key set has no keys"),
-        (b'{"keys": []}', "its key set has no key that signs tokens"),
-        (b'{"keys": [{"kty": "oct", "k": ""}]}', "no key that signs tokens; key 1 is left out: it is symmetric"),
-        (json.dumps({"keys": [GOOD_KEY] * 101}).encode(), "its key set has more than 100 keys"),
-    ],
-)
+@pytest.mark.parametrize(("data", "said"), [
+    (b"<html></html>", "its key set is no JSON object"),
+    (b"{}", "its key set has no keys"),
+    (b'{"keys": {}}', "its key set has no keys"),
+    (b'{"keys": []}', "its key set has no key that signs tokens"),
+    (b'{"keys": [{"kty": "oct", "k": ""}]}', "no key that signs tokens; key 1 is left out: it is symmetric"),
+    (json.dumps({"keys": [GOOD_KEY] * 101}).encode(), "its key set has more than 100 keys"),
+])  # fmt: skip
 def test_a_set_without_a_key_to_use_is_an_error(data: bytes, said: str) -> None:
     with pytest.raises(IssuerFailed, match=said):
         KeySet.read(data)
@@ -130,7 +117,6 @@ def test_a_set_without_a_key_to_use_is_an_error(data: bytes, said: str) -> None:
 
 def test_what_is_published_again_is_the_same_without_what_is_not_used() -> None:
     (key,) = read({**GOOD_KEY, "x5c": ["..."]}).keys
-
     assert key.published() == {name: GOOD_KEY[name] for name in ("kty", "crv", "x", "y", "kid", "alg")}
     assert read(key.published(), GOOD_KEY).keys == (key,)
 
@@ -142,8 +128,6 @@ AWAY = "The keys of issuer example cannot be had now"
 
 @dataclass
 class Asked:
-    """Keys, and the example issuer that is asked for them."""
-
     keys: Keys
     example: ExampleIssuer
     issuer: Issuer
@@ -192,8 +176,6 @@ def asked(keys: Keys, example: ExampleIssuer, issuer: Issuer, clock: ManualClock
 
 @pytest.fixture
 def start(example: ExampleIssuer, issuer: Issuer, clock: ManualClock, tmp_path: Path) -> Start:
-    """Start a service that keeps keys in a folder."""
-
     @asynccontextmanager
     async def started(folder: Path = tmp_path, seconds: float = 60.0) -> AsyncIterator[Asked]:
         keys = Keys(HttpClient(LOOPBACK, seconds=seconds), str(folder), clock)
@@ -358,8 +340,7 @@ async def test_a_key_set_that_hangs_is_waited_for_once_and_not_for_long(start: S
         example.hang = True
         asked.issuer = replace(asked.issuer, jwks_url=f"{example.url}/jwks")
 
-        refusals = await asyncio.gather(*[asked.refusal() for _ in range(20)])
-        assert set(refusals) == {(AWAY, True)}
+        assert set(await asyncio.gather(*[asked.refusal() for _ in range(20)])) == {(AWAY, True)}
         assert await asked.refusal() == (AWAY, True)
 
         assert asked.fetches == 1
@@ -470,12 +451,11 @@ async def test_what_is_forgotten_is_in_no_memory_or_file(start: Start, example: 
 
 async def test_keys_that_cannot_be_kept_are_used_too(start: Start, example: ExampleIssuer, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-
     async with start(tmp_path / "file") as asked:
         assert await asked.accepts()
 
 
-def test_keys_are_kept_for_the_owner_only_and_a_torn_file_is_no_file(
+def test_kept_keys_are_the_owners_and_a_torn_file_is_none(
     example: ExampleIssuer, issuer: Issuer, tmp_path: Path
 ) -> None:
     kept, found = KeyFiles(str(tmp_path / "issuers")), KeySet.of(example.public_keys())

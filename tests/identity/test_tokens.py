@@ -40,8 +40,7 @@ CRITICAL = "The token has critical parameters that are not understood here"
 
 
 def claims(token: str, issuer: Issuer = ISSUER, key: jwt.PyJWK | None = None, now: float = NOW) -> Any:
-    found = tokens.header(token)
-    assert found.issuer_url
+    assert tokens.header(token).issuer_url
     milliseconds = Milliseconds(round(now * 1000))
     return tokens.claims(token, issuer, key or public_key(), now=milliseconds, leeway=30)
 
@@ -57,7 +56,6 @@ def refusal(token: str, issuer: Issuer = ISSUER, key: jwt.PyJWK | None = None, n
 @pytest.mark.parametrize("algorithm", sorted(tokens.ALGORITHMS))
 def test_a_token_says_what_it_says_whatever_public_key_it_is_signed_with(algorithm: str) -> None:
     token = signed(SAID, algorithm, kid="k1")
-
     assert tokens.header(token) == tokens.Header(algorithm, "k1", ISSUER.url)
     assert claims(token, key=public_key(algorithm)) == SAID
 
@@ -69,7 +67,6 @@ def test_a_token_may_be_of_these_types(kind: str | None) -> None:
 
 def test_where_else_a_key_might_be_is_not_looked_at() -> None:
     other = public_key(private=ec.generate_private_key(ec.SECP256R1()))._jwk_data
-
     assert claims(signed(SAID, jku="http://evil.example", jwk=other, x5u="http://evil.example", x5c=["x"])) == SAID
 
 
@@ -84,68 +81,61 @@ def test_a_token_that_is_not_signed_is_refused() -> None:
 @pytest.mark.parametrize("algorithm", ["HS256", "HS384", "HS512"])
 def test_a_token_signed_with_the_public_key_as_a_secret_is_refused(algorithm: str) -> None:
     secret = private_key().public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-
     assert refusal(signed_by_secret(secret, SAID, algorithm)) == f"{NOT_ACCEPTED}: {algorithm}"
 
 
-@pytest.mark.parametrize(
-    ("header", "message"),
-    [
-        ({"alg": "ES256K"}, f"{NOT_ACCEPTED}: ES256K"),
-        ({"alg": 'a"b\\c\u00e9\n' + "x" * 200}, f"{NOT_ACCEPTED}: a?b?c??{'x' * 93}"),
-        ({"alg": "es256"}, f"{NOT_ACCEPTED}: es256"),
-        ({"alg": ["ES256"]}, "The token does not say how it is signed"),
-        ({"alg": None}, "The token does not say how it is signed"),
-        ({}, "The token does not say how it is signed"),
-        ({"alg": "ES384"}, "The token's key is not one for ES384"),
-        ({"alg": "ES256", "crit": ["exp"], "exp": 1}, CRITICAL),
-        ({"alg": "ES256", "crit": []}, CRITICAL),
-        ({"alg": "ES256", "b64": False}, CRITICAL),
-        ({"alg": "ES256", "typ": "dpop+jwt"}, "The token is of a type that is not for services"),
-        ({"alg": "ES256", "typ": 1}, "The token is of a type that is not for services"),
-        ({"alg": "ES256", "kid": 7}, "The token's kid cannot be read"),
-        ({"alg": "ES256", "kid": "a\nb"}, "The token's kid cannot be read"),
-        ({"alg": "ES256", "kid": ""}, "The token's kid cannot be read"),
-    ],
-)
+@pytest.mark.parametrize(("header", "message"), [
+    ({"alg": "ES256K"}, f"{NOT_ACCEPTED}: ES256K"),
+    ({"alg": 'a"b\\c\u00e9\n' + "x" * 200}, f"{NOT_ACCEPTED}: a?b?c??{'x' * 93}"),
+    ({"alg": "es256"}, f"{NOT_ACCEPTED}: es256"),
+    ({"alg": ["ES256"]}, "The token does not say how it is signed"),
+    ({"alg": None}, "The token does not say how it is signed"),
+    ({}, "The token does not say how it is signed"),
+    ({"alg": "ES384"}, "The token's key is not one for ES384"),
+    ({"alg": "ES256", "crit": ["exp"], "exp": 1}, CRITICAL),
+    ({"alg": "ES256", "crit": []}, CRITICAL),
+    ({"alg": "ES256", "b64": False}, CRITICAL),
+    ({"alg": "ES256", "typ": "dpop+jwt"}, "The token is of a type that is not for services"),
+    ({"alg": "ES256", "typ": 1}, "The token is of a type that is not for services"),
+    ({"alg": "ES256", "kid": 7}, "The token's kid cannot be read"),
+    ({"alg": "ES256", "kid": "a\nb"}, "The token's kid cannot be read"),
+    ({"alg": "ES256", "kid": ""}, "The token's kid cannot be read"),
+])  # fmt: skip
 def test_a_header_that_says_what_cannot_be_is_refused(header: dict[str, object], message: str) -> None:
     assert refusal(put_together(json.dumps(header).encode(), json.dumps(SAID).encode())) == message
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"iss": ...}, "The token does not say who issued it"),
-        ({"sub": ...}, "The token does not say whose it is"),
-        ({"exp": ...}, "The token does not say when it expires"),
-        ({"aud": ...}, "The token is for another audience: none"),
-        ({"iss": "https://other.example"}, "The token is of another issuer"),
-        ({"iss": ISSUER.url + "/"}, "The token is of another issuer"),
-        ({"iss": None}, "The token does not say who issued it"),
-        ({"iss": [ISSUER.url]}, "The token does not say who issued it"),
-        ({"iss": ""}, "The token does not say who issued it"),
-        ({"iss": "x" * 3000}, "The token does not say who issued it"),
-        *(
-            ({"sub": value}, "The token does not say whose it is")
-            for value in [None, "", 7, ["alice"], {"a": 1}, "a\x00", "\ud800", "x" * 256]
-        ),
-        ({"aud": "other"}, "The token is for another audience: other"),
-        ({"aud": ["a", "b"]}, "The token is for another audience: a, b"),
-        ({"aud": []}, "The token is for another audience: none"),
-        ({"aud": "\u00e9" * 200}, "The token is for another audience: " + "?" * 100),
-        *(({"aud": value}, "The token's aud cannot be read") for value in [None, 7, {"ams": 1}, ["ams", 7], [["ams"]]]),
-        ({"exp": NOW - 30}, "The token has expired"),
-        ({"exp": 0}, "The token has expired"),
-        *(
-            ({name: value}, f"The token's {name} is no time")
-            for name in ("exp", "nbf", "iat")
-            for value in [None, "1", str(NOW + 60), True, -1, 10**13, 10**400, 1e300, [NOW], {}, ""]
-        ),
-        ({"nbf": NOW + 31}, "The token is not good yet"),
-        ({"nbf": NOW + 30.5}, "The token is not good yet"),
-        ({"iat": NOW + 31}, "The token was issued in the future: the issuer's clock and the service's differ"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("change", "message"), [
+    ({"iss": ...}, "The token does not say who issued it"),
+    ({"sub": ...}, "The token does not say whose it is"),
+    ({"exp": ...}, "The token does not say when it expires"),
+    ({"aud": ...}, "The token is for another audience: none"),
+    ({"iss": "https://other.example"}, "The token is of another issuer"),
+    ({"iss": ISSUER.url + "/"}, "The token is of another issuer"),
+    ({"iss": None}, "The token does not say who issued it"),
+    ({"iss": [ISSUER.url]}, "The token does not say who issued it"),
+    ({"iss": ""}, "The token does not say who issued it"),
+    ({"iss": "x" * 3000}, "The token does not say who issued it"),
+    *(
+        ({"sub": value}, "The token does not say whose it is")
+        for value in [None, "", 7, ["alice"], {"a": 1}, "a\x00", "\ud800", "x" * 256]
+    ),
+    ({"aud": "other"}, "The token is for another audience: other"),
+    ({"aud": ["a", "b"]}, "The token is for another audience: a, b"),
+    ({"aud": []}, "The token is for another audience: none"),
+    ({"aud": "\u00e9" * 200}, "The token is for another audience: " + "?" * 100),
+    *(({"aud": value}, "The token's aud cannot be read") for value in [None, 7, {"ams": 1}, ["ams", 7], [["ams"]]]),
+    ({"exp": NOW - 30}, "The token has expired"),
+    ({"exp": 0}, "The token has expired"),
+    *(
+        ({name: value}, f"The token's {name} is no time")
+        for name in ("exp", "nbf", "iat")
+        for value in [None, "1", str(NOW + 60), True, -1, 10**13, 10**400, 1e300, [NOW], {}, ""]
+    ),
+    ({"nbf": NOW + 31}, "The token is not good yet"),
+    ({"nbf": NOW + 30.5}, "The token is not good yet"),
+    ({"iat": NOW + 31}, "The token was issued in the future: the issuer's clock and the service's differ"),
+])  # fmt: skip
 def test_a_token_that_says_what_does_not_do_is_refused(change: dict[str, object], message: str) -> None:
     said = {**SAID, **change}
     assert refusal(signed({name: value for name, value in said.items() if value is not ...})) == message
@@ -156,7 +146,6 @@ def test_a_token_that_says_what_does_not_do_is_refused(change: dict[str, object]
 )
 def test_clocks_may_differ_by_the_leeway_and_times_have_fractions(change: dict[str, object]) -> None:
     said = {**SAID, **change}
-
     assert claims(signed(said)) == said
     assert tokens.expiry(said, 30) == int((said["exp"] + 30) * 1000)
     assert tokens.expiry({}, 30) is None
@@ -180,14 +169,12 @@ def token_of(name: str) -> dict[str, object]:
 
 def test_a_token_of_another_key_is_refused() -> None:
     other = public_key(private=ec.generate_private_key(ec.SECP256R1()))
-
     assert refusal(signed(), key=other) == "The token's signature is wrong"
 
 
 def test_a_token_that_somebody_made_up_costs_little_however_long_it_is() -> None:
     """Told by calls of functions, as times differ: some for each token, and none for each character."""
     short, long = (calls_to_refuse({**SAID, "fill": "x" * length}) for length in (10, 11_000))
-
     assert long - short < 100
 
 
@@ -208,18 +195,14 @@ def test_a_key_that_is_too_short_is_refused() -> None:
     weak = rsa.generate_private_key(65537, 1024)
     with pytest.warns(jwt.InsecureKeyLengthWarning):
         token = jwt.encode(dict(SAID), weak, "RS256")
-
     assert refusal(token, key=public_key("RS256", weak)) == "The token's key is too short, or not one for RS256"
 
 
-@pytest.mark.parametrize(
-    "payload",
-    [
-        b"", b"[]", b"1", b'"text"', b"null", b"{", b"\xff", b"\x00\xff", b"\xef\xbb\xbf{}", b"{}{}", b'{"exp":NaN}',
-        b'{"exp":Infinity}', b'{"sub":"a","sub":"b"}', b'{"a":{"b":1,"b":1}}', "{}".encode("utf-16"),
-        b'{"exp":' + b"9" * 5000 + b"}", b'{"a":' + b"[" * 6000 + b"]" * 6000 + b"}", b'{"a":' * 2000,
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("payload", [
+    b"", b"[]", b"1", b'"text"', b"null", b"{", b"\xff", b"\x00\xff", b"\xef\xbb\xbf{}", b"{}{}", b'{"exp":NaN}',
+    b'{"exp":Infinity}', b'{"sub":"a","sub":"b"}', b'{"a":{"b":1,"b":1}}', "{}".encode("utf-16"),
+    b'{"exp":' + b"9" * 5000 + b"}", b'{"a":' + b"[" * 6000 + b"]" * 6000 + b"}", b'{"a":' * 2000,
+])  # fmt: skip
 def test_what_is_no_json_object_or_says_a_name_twice_is_refused(payload: bytes) -> None:
     assert refusal(put_together(HEADER, payload)) == "The token is no JWT: its payload is no JSON object"
     assert refusal(put_together(payload, json.dumps(SAID).encode())) == (
@@ -227,25 +210,19 @@ def test_what_is_no_json_object_or_says_a_name_twice_is_refused(payload: bytes) 
     )
 
 
-@pytest.mark.parametrize(
-    ("token", "message"),
-    [
-        ("", "The token is no JWT"),
-        ("a.b", "The token is no JWT"),
-        ("a.b.c.d.e", "The token is no JWT"),
-        ("..", "The token is no JWT: its header is no JSON object"),
-        ("a.b.c", "The token is no JWT: its header is not base64url"),
-        ("\u00e9.\ud800.\x00", "The token is no JWT: its header is not base64url"),
-        ("a" * (tokens.LONGEST + 1), "The token is longer than 16384 characters"),
-    ],
-)
+@pytest.mark.parametrize(("token", "message"), [
+    ("", "The token is no JWT"), ("a.b", "The token is no JWT"), ("a.b.c.d.e", "The token is no JWT"),
+    ("..", "The token is no JWT: its header is no JSON object"),
+    ("a.b.c", "The token is no JWT: its header is not base64url"),
+    ("\u00e9.\ud800.\x00", "The token is no JWT: its header is not base64url"),
+    ("a" * (tokens.LONGEST + 1), "The token is longer than 16384 characters"),
+])  # fmt: skip
 def test_what_is_no_jwt_is_refused(token: str, message: str) -> None:
     assert refusal(token) == message
 
 
 def test_a_token_may_be_as_long_as_the_limit_and_no_longer() -> None:
-    short = len(signed({**SAID, "fill": ""}))
-    fill = (tokens.LONGEST - short) * 3 // 4 - 6
+    fill = (tokens.LONGEST - len(signed({**SAID, "fill": ""}))) * 3 // 4 - 6
     fits = signed({**SAID, "fill": "x" * fill})
 
     assert tokens.LONGEST - 12 < len(fits) <= tokens.LONGEST
@@ -317,54 +294,40 @@ def expiry(token: str, now: float = NOW) -> int:
     return self_signed.expiry(token, program_keys.public_key(), EMAIL, now=Milliseconds(int(now * 1000)), leeway=LEEWAY)
 
 
-@pytest.mark.parametrize(
-    "claims",
-    [
-        {"aud": AUDIENCE},
-        {"aud": AUDIENCE.rstrip("/")},
-        {"aud": [AUDIENCE]},
-        {"aud": "", "scope": SCOPE},
-        {"aud": None, "scope": "https://www.googleapis.com/auth/pubsub"},
-        {"aud": AUDIENCE, "scope": SCOPE},
-        {"exp": NOW + 60},
-        {"iat": NOW - 3000, "exp": NOW + 600},
-    ],
-    ids=["Python", "no slash", "list", "Go", "Node", "both", "short", "old"],
-)
+@pytest.mark.parametrize("claims", [
+    {"aud": AUDIENCE}, {"aud": AUDIENCE.rstrip("/")}, {"aud": [AUDIENCE]}, {"aud": "", "scope": SCOPE},
+    {"aud": None, "scope": "https://www.googleapis.com/auth/pubsub"}, {"aud": AUDIENCE, "scope": SCOPE},
+    {"exp": NOW + 60}, {"iat": NOW - 3000, "exp": NOW + 600},
+], ids=["Python", "no slash", "list", "Go", "Node", "both", "short", "old"])  # fmt: skip
 def test_what_the_libraries_sign_is_good_until_it_expires(claims: dict[str, object]) -> None:
     ends = {"exp": NOW + 3600, **claims}["exp"]
-
     assert isinstance(ends, int)
     assert expiry(program_keys.signed(NOW, **claims)) == (ends + LEEWAY) * 1000
 
 
-@pytest.mark.parametrize(
-    ("claims", "reason"),
-    [
-        ({"iss": "ci@example.org"}, "The token's iss is not the client_email of its key"),
-        ({"sub": "ci@example.org"}, "The token's sub is not its iss"),
-        ({"sub": None}, "The token does not say whose it is"),
-        ({"exp": None}, "The token does not say when it expires"),
-        ({"iat": None}, "The token does not say when it was made"),
-        ({"exp": NOW + 3600 + LEEWAY + 1}, "The token is good for longer than 3600 seconds"),
-        ({"iat": NOW - 3600, "exp": NOW - LEEWAY}, "The token has expired"),
-        ({"iat": NOW + 3600, "exp": NOW + 7200}, "The token was issued in the future"),
-        ({"aud": "https://oauth2.googleapis.com/token"}, "The token is for another audience: https://oauth2"),
-        ({"aud": [AUDIENCE, "https://example.org"]}, "The token is for another audience: "),
-        ({"aud": 5}, "The token's aud cannot be read"),
-        ({"aud": ""}, "The token is not for Pub/Sub: neither its aud nor its scope says so"),
-        ({"aud": None, "scope": "https://www.googleapis.com/auth/bigquery"}, "The token is not for Pub/Sub"),
-        ({"aud": None, "scope": [SCOPE]}, "The token is not for Pub/Sub"),
-        ({"by": program_keys.private_key("two")}, "The token's signature is wrong"),
-        ({"algorithm": "RS512"}, "The token's key is not one for RS512"),
-        ({"algorithm": "PS256"}, "The token's key is not one for PS256"),
-        ({"algorithm": "ES256", "by": private_key()}, "The token's key is not one for ES256"),
-    ],
-)
+@pytest.mark.parametrize(("claims", "reason"), [
+    ({"iss": "ci@example.org"}, "The token's iss is not the client_email of its key"),
+    ({"sub": "ci@example.org"}, "The token's sub is not its iss"),
+    ({"sub": None}, "The token does not say whose it is"),
+    ({"exp": None}, "The token does not say when it expires"),
+    ({"iat": None}, "The token does not say when it was made"),
+    ({"exp": NOW + 3600 + LEEWAY + 1}, "The token is good for longer than 3600 seconds"),
+    ({"iat": NOW - 3600, "exp": NOW - LEEWAY}, "The token has expired"),
+    ({"iat": NOW + 3600, "exp": NOW + 7200}, "The token was issued in the future"),
+    ({"aud": "https://oauth2.googleapis.com/token"}, "The token is for another audience: https://oauth2"),
+    ({"aud": [AUDIENCE, "https://example.org"]}, "The token is for another audience: "),
+    ({"aud": 5}, "The token's aud cannot be read"),
+    ({"aud": ""}, "The token is not for Pub/Sub: neither its aud nor its scope says so"),
+    ({"aud": None, "scope": "https://www.googleapis.com/auth/bigquery"}, "The token is not for Pub/Sub"),
+    ({"aud": None, "scope": [SCOPE]}, "The token is not for Pub/Sub"),
+    ({"by": program_keys.private_key("two")}, "The token's signature is wrong"),
+    ({"algorithm": "RS512"}, "The token's key is not one for RS512"),
+    ({"algorithm": "PS256"}, "The token's key is not one for PS256"),
+    ({"algorithm": "ES256", "by": private_key()}, "The token's key is not one for ES256"),
+])  # fmt: skip
 def test_anything_else_is_refused_with_the_reason(claims: dict[str, object], reason: str) -> None:
     with pytest.raises(TokenRefused) as refused:
         expiry(program_keys.signed(NOW, **claims))  # type: ignore[arg-type]  # claims are of any type
-
     assert refused.value.message.startswith(reason)
 
 

@@ -28,8 +28,6 @@ OTHER = Issuer(IssuerName("other"), "https://other.example", audiences=("ams",))
 
 @dataclass
 class VerifierSetup(Issuers):
-    """A verifier over issuers."""
-
     known: list[Issuer] = field(default_factory=lambda: [ISSUER, OTHER])
     clock: ManualClock = field(default_factory=ManualClock)
 
@@ -48,7 +46,6 @@ def setup() -> VerifierSetup:
 
 
 def without_suspending(verifier: Verifier, token: str) -> Verified:
-    """Return what is verified in one step."""
     with pytest.raises(StopIteration) as done:
         verifier.verify(token).send(None)
     verified = done.value.value
@@ -62,15 +59,9 @@ async def test_a_token_says_who_shows_it(setup: VerifierSetup) -> None:
     entitlements = {"entitlements": [member, "urn:other", writer, member], "eduperson_entitlement": f"{GROUP}:c"}
 
     assert await setup.verifier.verify(signed({**SAID, **person, **entitlements})) == Verified(
-        ISSUER.name,
-        ISSUER.url,
-        "alice",
-        (NOW + 3630) * 1000,
-        (member, writer, f"{GROUP}:c"),
-        "alice@example.org",
-        "Alice",
-        "Ex\u00e4mple",
-    )
+        ISSUER.name, ISSUER.url, "alice", (NOW + 3630) * 1000, (member, writer, f"{GROUP}:c"), "alice@example.org",
+        "Alice", "Ex\u00e4mple",
+    )  # fmt: skip
 
 
 async def test_a_token_is_remembered_without_suspending_and_expires_to_the_second(setup: VerifierSetup) -> None:
@@ -201,65 +192,50 @@ async def test_an_issuer_is_asked_about_its_jwts_as_well_where_it_always_is(setu
 async def test_an_issuer_is_not_asked_about_what_it_did_not_sign(setup: VerifierSetup) -> None:
     setup.known = [ALWAYS]
     setup.keys[ISSUER.url] = public_key(private=ec.generate_private_key(ec.SECP256R1()))
-
     assert await setup.refusal(signed()) == "The token's signature is wrong"
     assert setup.asked == []
 
 
-@pytest.mark.parametrize(
-    ("answer", "message"),
-    [
-        ({"sub": "bob"}, "The token's issuer says that it is another's"),
-        ({"iss": OTHER.url}, "The token's issuer says that it is another's"),
-        ({"aud": "other"}, "The token is for another audience: other"),
-        ({"exp": NOW - 60}, "The token has expired"),
-        ({"exp": "soon"}, "The token's exp is no time"),
-        ({"nbf": NOW + 60}, "The token is not good yet"),
-        ({"sub": None}, "The token's issuer says that it is another's"),
-    ],
-)
+@pytest.mark.parametrize(("answer", "message"), [
+    ({"sub": "bob"}, "The token's issuer says that it is another's"),
+    ({"iss": OTHER.url}, "The token's issuer says that it is another's"),
+    ({"aud": "other"}, "The token is for another audience: other"), ({"exp": NOW - 60}, "The token has expired"),
+    ({"exp": "soon"}, "The token's exp is no time"), ({"nbf": NOW + 60}, "The token is not good yet"),
+    ({"sub": None}, "The token's issuer says that it is another's"),
+])  # fmt: skip
 async def test_what_an_issuer_says_of_a_jwt_must_fit_it(setup: VerifierSetup, answer: Any, message: str) -> None:
     setup.known = [ALWAYS]
     token = signed()
     setup.answers[token] = answer
-
     assert await setup.refusal(token) == message
 
 
-@pytest.mark.parametrize(
-    ("answer", "message"),
-    [
-        ({}, "The token does not say whose it is"),
-        ({"sub": 7, "aud": "ams"}, "The token does not say whose it is"),
-        ({"sub": "a"}, "The token is for another audience: none"),
-        ({"sub": "a", "aud": "ams", "iss": OTHER.url}, "The token is of another issuer"),
-        ({"sub": "a", "aud": "ams", "exp": NOW - 60}, "The token has expired"),
-        ({"sub": "a", "aud": "ams", "exp": float("nan")}, "The token's exp is no time"),
-    ],
-)
+@pytest.mark.parametrize(("answer", "message"), [
+    ({}, "The token does not say whose it is"),
+    ({"sub": 7, "aud": "ams"}, "The token does not say whose it is"),
+    ({"sub": "a"}, "The token is for another audience: none"),
+    ({"sub": "a", "aud": "ams", "iss": OTHER.url}, "The token is of another issuer"),
+    ({"sub": "a", "aud": "ams", "exp": NOW - 60}, "The token has expired"),
+    ({"sub": "a", "aud": "ams", "exp": float("nan")}, "The token's exp is no time"),
+])  # fmt: skip
 async def test_what_is_said_of_an_opaque_token_is_checked(setup: VerifierSetup, answer: Any, message: str) -> None:
     setup.known = [ASKED]
     setup.answers["opaque"] = answer
-
     assert await setup.refusal("opaque") == message
 
 
-@pytest.mark.parametrize(
-    ("said", "message"),
-    [
-        ({"entitlements": [f"urn:{number}" for number in range(1000)]}, "The token has more than 500 entitlements"),
-        ({"entitlements": ["urn:a"] * 501}, "The token has more than 500 entitlements"),
-        ({"entitlements": ["a"] * 300, "eduperson_entitlement": ["a"] * 201}, "The token has more than 500"),
-        ({"entitlements": ["urn:a", 7]}, "The token has entitlements that are no text"),
-        ({"entitlements": 7}, "The token has entitlements that are no text"),
-        ({"entitlements": None}, "The token has entitlements that are no text"),
-        ({"entitlements": {"urn:a": 1}}, "The token has entitlements that are no text"),
-        ({"entitlements": [["urn:a"]]}, "The token has entitlements that are no text"),
-    ],
-)
+@pytest.mark.parametrize(("said", "message"), [
+    ({"entitlements": [f"urn:{number}" for number in range(1000)]}, "The token has more than 500 entitlements"),
+    ({"entitlements": ["urn:a"] * 501}, "The token has more than 500 entitlements"),
+    ({"entitlements": ["a"] * 300, "eduperson_entitlement": ["a"] * 201}, "The token has more than 500"),
+    ({"entitlements": ["urn:a", 7]}, "The token has entitlements that are no text"),
+    ({"entitlements": 7}, "The token has entitlements that are no text"),
+    ({"entitlements": None}, "The token has entitlements that are no text"),
+    ({"entitlements": {"urn:a": 1}}, "The token has entitlements that are no text"),
+    ({"entitlements": [["urn:a"]]}, "The token has entitlements that are no text"),
+])  # fmt: skip
 async def test_entitlements_are_texts_and_not_too_many(setup: VerifierSetup, said: Any, message: str) -> None:
     assert (await setup.refusal(signed({**SAID, **said}))).startswith(message)
-
     setup.known = [ASKED]
     setup.answers["opaque"] = {"sub": "a", "aud": "ams", **said}
     assert (await setup.refusal("opaque")).startswith(message)
@@ -269,44 +245,27 @@ async def test_of_five_hundred_entitlements_those_that_meet_a_rule_are_kept(setu
     setup.known = [ASKED]
     entitlements = [f"{GROUP}:{number}" for number in range(500)]
     setup.answers["opaque"] = {"sub": "a", "aud": "ams", "entitlements": entitlements}
-
     assert (await setup.verifier.verify("opaque")).entitlements == (f"{GROUP}:499",)
 
 
 async def test_names_are_what_people_can_read(setup: VerifierSetup) -> None:
     person = {"email": ["a"], "given_name": "A\x00l\nice\ud800", "family_name": "x" * 300}
     verified = await setup.verifier.verify(signed({**SAID, **person}))
-
     assert (verified.email, verified.first_name, verified.last_name) == ("", "Alice", "x" * 255)
 
 
-@pytest.mark.parametrize(
-    ("rule", "value", "is_met"),
-    [
-        (VO, VO, True),
-        (VO, f"{VO}:role=member", True),
-        (VO, f"{VO}#aai.egi.eu", True),
-        (VO, f"{VO}:role=member#aai.egi.eu", True),
-        (VO, VO.replace("urn:mace:egi.eu", "URN:MACE:EGI.EU"), True),
-        (f"{VO}:role=member", f"{VO}:role=member#aai.egi.eu", True),
-        (f"{VO}:role=member", VO, False),
-        (f"{VO}:role=member", f"{VO}:role=manager", False),
-        (f"{VO}#aai.egi.eu", f"{VO}:role=member#aai.egi.eu", True),
-        (f"{VO}#aai.egi.eu", VO, False),
-        (f"{VO}#aai.egi.eu", f"{VO}#other.example", False),
-        (VO, f"{VO}:sub", False),
-        (f"{VO}:sub", VO, False),
-        (f"{VO}:role=member", f"{VO}:sub:role=member", False),
-        (VO, "urn:mace:other.example:group:vo", False),
-        (VO, f"{VO}x", False),
-        (VO, "no entitlement", False),
-        (VO, "", False),
-        ("no entitlement", "no entitlement", False),
-    ],
-)
+@pytest.mark.parametrize(("rule", "value", "is_met"), [
+    (VO, VO, True), (VO, f"{VO}:role=member", True), (VO, f"{VO}#aai.egi.eu", True),
+    (VO, f"{VO}:role=member#aai.egi.eu", True), (VO, VO.replace("urn:mace:egi.eu", "URN:MACE:EGI.EU"), True),
+    (f"{VO}:role=member", f"{VO}:role=member#aai.egi.eu", True), (f"{VO}:role=member", VO, False),
+    (f"{VO}:role=member", f"{VO}:role=manager", False), (f"{VO}#aai.egi.eu", f"{VO}:role=member#aai.egi.eu", True),
+    (f"{VO}#aai.egi.eu", VO, False), (f"{VO}#aai.egi.eu", f"{VO}#other.example", False), (VO, f"{VO}:sub", False),
+    (f"{VO}:sub", VO, False), (f"{VO}:role=member", f"{VO}:sub:role=member", False),
+    (VO, "urn:mace:other.example:group:vo", False), (VO, f"{VO}x", False), (VO, "no entitlement", False),
+    (VO, "", False), ("no entitlement", "no entitlement", False),
+])  # fmt: skip
 def test_a_rule_is_met_by_its_group_and_by_what_else_it_names(rule: str, value: str, is_met: bool) -> None:
     roles = roles_of([RoleRule(rule, "P", ("publisher",))], [value])
-
     assert roles == {"P": frozenset({"publisher"} if is_met else ())}
 
 

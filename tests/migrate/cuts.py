@@ -98,7 +98,6 @@ class Starter:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Let it run by itself for a while."""
         subprocess.run(self.command, shell=True, check=True)
         try:
             wait_until(lambda: listening(self.port))

@@ -71,7 +71,6 @@ def _lines(found: Converted) -> Iterator[lines.Line]:
 
 
 def imported(found: Converted, folder: Path) -> Path:
-    """Import it all into a new data folder, and return that."""
     counts: Counter[str] = Counter()
     with (folder / "all.jsonl").open("wb") as file:
         file.write(lines.encoded(lines.Header(format=lines.FORMAT)))
@@ -140,7 +139,6 @@ class Old:
 
 @contextlib.contextmanager
 def passing(new: str) -> Iterator[Old]:
-    """Serve until the block ends."""
     old = Old()
 
     class Passing(QuietHandler):

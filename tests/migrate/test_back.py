@@ -37,14 +37,12 @@ class Both:
         self.new = Starter(self.data)
 
     def fill(self) -> None:
-        """Let the old service run with all that the day has."""
         self.old.start()
         write_documents(self.day, self.old.address.mongodb)
         asyncio.run(write_messages(self.day, self.old.address.kafka))
         self.old.start_api()
 
     def cut(self) -> Ran:
-        """Let the new one run, too, after a cut."""
         return self.migrate("cut", "--data", str(self.data), "--stop", "true", "--start", self.new.command)
 
     def stop(self) -> None:

@@ -245,15 +245,12 @@ def test_what_is_only_right_for_some_is_a_difference_for_others() -> None:
     assert different(*hidden, admin=True) == [Kind("verificationHash", "(a secret)", "(none)")]
 
 
-@pytest.mark.parametrize(
-    ("target", "action"),
-    [
-        ("/v1/projects/P/topics/T:acl", "topics:acl"), ("/v1/projects/P/topics/T%3Aacl?key=a", "topics:acl"),
-        ("/v1/projects/P%2Ftopics", "topics:list"), ("https://ams.example/v1/users/profile?key=x", "users:profile"),
-        ("/v1/users:byToken/abc", "users:byToken"), ("/v1/users/ann", "users:show"),
-        ("/v1/projects/P/topics/T:read?from=1", None), ("/console/", None), ("//v1/users", None), ("http://[", None),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("target", "action"), [
+    ("/v1/projects/P/topics/T:acl", "topics:acl"), ("/v1/projects/P/topics/T%3Aacl?key=a", "topics:acl"),
+    ("/v1/projects/P%2Ftopics", "topics:list"), ("https://ams.example/v1/users/profile?key=x", "users:profile"),
+    ("/v1/users:byToken/abc", "users:byToken"), ("/v1/users/ann", "users:show"),
+    ("/v1/projects/P/topics/T:read?from=1", None), ("/console/", None), ("//v1/users", None), ("http://[", None),
+])  # fmt: skip
 def test_reads_are_told_by_their_paths(target: str, action: str | None) -> None:
     found = read_of(target)
     assert (found and found.action) == action

@@ -208,7 +208,6 @@ def test_each_document_becomes_what_the_rules_say(
 @pytest.mark.parametrize("old", ["admin", "6D0F1A54-6F0E-4BD3-9A3E-0D6B7A2F4C11", ""])
 def test_a_uuid_that_is_none_becomes_another_and_what_named_it_follows(old: str) -> None:
     done = moved(users=[user(uuid=old)], topics=[topic(acl=[old])])
-
     assert (done.users[0].id, done.topics[0].line.authorized, kinds(done)) == (None, ("ann",), ["uuid"])
 
 
@@ -246,23 +245,17 @@ def test_a_schema_is_decoded_and_attached() -> None:
 
 def test_a_date_that_is_missing_is_when_the_document_was_made() -> None:
     old = topic(created_on=NEVER)
-
     done = moved(topics=[old])
-
     assert done.topics[0].line.created_on == int(old["_id"][:8], 16) * 1000
     assert kinds(done) == ["date"]
 
 
-@pytest.mark.parametrize(
-    ("offset", "expected", "lost", "odd"),
-    [
-        (0, 40, 40, True), (39, 40, 1, True), (40, 40, 0, False), (55, 55, 0, False), (60, 60, 0, False),
-        (61, 60, 0, True), (9999, 60, 0, True), (-1, 40, 0, True),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("offset", "expected", "lost", "odd"), [
+    (0, 40, 40, True), (39, 40, 1, True), (40, 40, 0, False), (55, 55, 0, False), (60, 60, 0, False),
+    (61, 60, 0, True), (9999, 60, 0, True), (-1, 40, 0, True),
+])  # fmt: skip
 def test_a_subscription_stands_where_the_original_was(offset: int, expected: int, lost: int, odd: bool) -> None:
     done = moved({"t": Bounds(40, 60)}, topics=[topic(msg_num=60)], subscriptions=[subscription(offset=offset)])
-
     [one] = done.subscriptions
     assert (one.offset, one.lost) == (expected, lost)
     assert kinds(done) == (["offset"] if odd else [])

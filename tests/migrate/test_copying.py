@@ -31,8 +31,6 @@ DOCUMENTS = Documents(
 
 
 class Kafka:
-    """One topic, and what is kept of it."""
-
     def __init__(self, *records: str | None) -> None:
         self.first, self.records = 0, list(records)
         self.other_partitions: dict[str, int] = {}
@@ -73,7 +71,6 @@ class World:
             return await copying.round(plan(self.documents, self.kafka))
 
     async def finish(self) -> tuple[Copied, list[str]]:
-        """Return what was done, and what was said of it."""
         async with self.copying() as (copying, _):
             found = plan(self.documents, self.kafka, await copying.bounds())
             return await copying.finish(found), [each.done for each in found.found.oddities]

@@ -105,9 +105,7 @@ def test_an_installation_of_somebody_else_is_left_alone(site: Site) -> None:
     assert refused.stderr.splitlines()[-1] == "ams: there are users or topics already: move into a new installation"
 
 
-def test_kafka_and_postgresql_are_filled_alike(
-    site: Site, tmp_path: Path, kafka_prefix: str, postgres_url: str
-) -> None:
+def test_kafka_and_postgresql_fill_alike(site: Site, tmp_path: Path, kafka_prefix: str, postgres_url: str) -> None:
     where = urlsplit(postgres_url)
     settings = {
         "log": "kafka", "kafka_servers": site.original.servers, "kafka_prefix": kafka_prefix, "kafka_replication": 1,

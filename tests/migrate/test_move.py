@@ -128,7 +128,6 @@ def test_a_plan_says_what_there_is_and_what_does_not_go_over_as_it_is(original: 
 
 @pytest.fixture(scope="module")
 def moved(original: Original, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
-    """Move, and serve what was moved."""
     folder = tmp_path_factory.mktemp("moved")
     file = folder / "all.jsonl.gz"
     written = ams("migrate", "export", str(file), *sources(original))
@@ -165,9 +164,7 @@ def verified(original: Original, moved: LiveService, *words: str) -> Ran:
     )  # fmt: skip
 
 
-def test_users_and_consumers_go_on_and_both_sides_are_the_same_until_then(
-    moved: LiveService, original: Original
-) -> None:
+def test_users_and_consumers_go_on_and_both_sides_are_alike_until_then(moved: LiveService, original: Original) -> None:
     profile = ask(moved, "GET", "/users/profile")
 
     assert (profile["uuid"], profile["name"], profile["token"]) == (original.ann, "ann", TOKEN)

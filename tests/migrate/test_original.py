@@ -47,7 +47,6 @@ class Api:
         return answer.json() if answer.content.strip() else None
 
     def user(self, name: str, **body: Any) -> str:
-        """Make a user; return its token."""
         return str(self("POST", f"/users/{name}", {"email": f"{name}@example.org", **body})["token"])
 
     def publish(self, topic: str, *messages: dict[str, Any], token: str = ADMIN) -> None:
@@ -163,8 +162,6 @@ def old_side(folder: Path, *, is_original: bool) -> Iterator[OldSide]:
 
 @dataclass
 class Moved:
-    """Both sides, with what each answered."""
-
     old: Answers
     new: Answers
     tokens: dict[str, str]

@@ -37,8 +37,6 @@ def listed() -> Iterator[Gocdb]:
 
 @dataclass(frozen=True)
 class Project:
-    """A project of the AMS, and its administrator's client."""
-
     client: Client
     name: str
 
@@ -92,11 +90,9 @@ class Site:
     provision: Provision
 
     def lists(self, service_type: str, *endpoints: Endpoint) -> None:
-        """Let GOCDB list these endpoints."""
         self.gocdb.answers[service_type] = endpoints_xml(*endpoints)
 
     def run(self, *more: str, **said: str | None) -> Ran:
-        """Run `ams provision gocdb` for one type."""
         return self.provision("gocdb", "--feed", self.gocdb.feed, "--service-type", APEL, *more, **said)
 
     @property

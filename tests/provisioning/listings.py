@@ -32,7 +32,6 @@ def served(*listed: Endpoint, own_topics: bool = False) -> list[Entitled]:
 
 
 def results(items: Iterable[str], *, following: str = "") -> bytes:
-    """Write a page as GOCDB does."""
     meta = f'<meta><link rel="self" href="x"/><link rel="next" href="{escape(following)}"/></meta>' if following else ""
     return f'<?xml version="1.0" encoding="UTF-8"?>\n<results>{meta}{"".join(items)}</results>\n'.encode()
 
@@ -86,7 +85,6 @@ class Gocdb:
 
 @contextlib.contextmanager
 def gocdb(tls: ssl.SSLContext | None = None) -> Iterator[Gocdb]:
-    """Serve until the block ends."""
     state = Gocdb()
 
     class Handler(QuietHandler):

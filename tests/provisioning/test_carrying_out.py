@@ -100,9 +100,7 @@ MADE: dict[str, tuple[Kind, Fields, list[tuple[str, str, Any]]]] = {
 
 
 @pytest.mark.parametrize(("kind", "fields", "calls"), MADE.values(), ids=MADE)
-def test_a_new_resource_is_made_and_then_given_the_rest(
-    kind: Kind, fields: Fields, calls: list[tuple[str, str, Any]]
-) -> None:
+def test_a_new_resource_is_made_then_given_more(kind: Kind, fields: Fields, calls: list[tuple[str, str, Any]]) -> None:
     assert sent(ADD, kind, "n", **fields) == calls
 
 
@@ -124,14 +122,10 @@ STEPS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("answers", "said"),
-    [
-        (0, ["not done: + topic p/t", "not done: + topic p/u"]),
-        (1, ["half done: + topic p/t", "not done: + topic p/u"]),
-        (2, ["done: + topic p/t", "not done: + topic p/u"]),
-    ],
-)
+@pytest.mark.parametrize(("answers", "said"), [
+    (0, ["not done: + topic p/t", "not done: + topic p/u"]), (1, ["half done: + topic p/t", "not done: + topic p/u"]),
+    (2, ["done: + topic p/t", "not done: + topic p/u"]),
+])  # fmt: skip
 def test_a_step_of_which_a_call_succeeded_is_half_done(answers: int, said: list[str]) -> None:
     told: list[str] = []
     left = iter(range(answers))
@@ -180,14 +174,11 @@ def test_a24_who_could_not_join_is_kept_off_the_list_that_the_others_get_on() ->
     assert outcome.done == steps[2:]
 
 
-@pytest.mark.parametrize(
-    ("user", "asked"),
-    [
-        (NotFound("no"), ["GET /v1/users/n", f"POST {P}/members/n"]),
-        (None, ["GET /v1/users/n", f"POST {P}/members/n:add"]),
-        (NotAllowed("no"), ["GET /v1/users/n", f"POST {P}/members/n"]),
-    ],
-)
+@pytest.mark.parametrize(("user", "asked"), [
+    (NotFound("no"), ["GET /v1/users/n", f"POST {P}/members/n"]),
+    (None, ["GET /v1/users/n", f"POST {P}/members/n:add"]),
+    (NotAllowed("no"), ["GET /v1/users/n", f"POST {P}/members/n"]),
+])  # fmt: skip
 def test_a_new_member_asks_for_nothing_that_is_refused(user: Exception | None, asked: list[str]) -> None:
     """Of each refusal there is an event in the audit log."""
     found: list[str] = []
@@ -254,8 +245,7 @@ class Service:
 def test_what_somebody_else_made_does_not_end_it_and_what_differs_then_is_done() -> None:
     said: list[str] = []
     service = Service({"PUT": TAKEN, "DELETE": NotFound("Topic doesn't exist", 404)})
-    altered = Step(Change.ALTER, TOPIC.key, TOPIC.fields)
-    plans = iter([[altered], []])
+    plans = iter([[Step(Change.ALTER, TOPIC.key, TOPIC.fields)], []])
 
     carry_out([TOPIC, GONE], service, KeptTokens(None), lambda: next(plans), said.append)
 
@@ -313,9 +303,7 @@ def replaced(project: Project, *users: str) -> Callable[[], None]:
 def test_a26_somebody_elses_list_that_came_after_ours_gets_our_users_too(project: Project, people: list[str]) -> None:
     ours, other, _ = people
     ask = interrupted(project, ":modifyAcl", 2, replaced(project, other))
-
     change_list(ask, Key(Kind.PUBLISHERS, project.name, SHARED), add=[ours])
-
     assert project.on_list(SHARED) == sorted([ours, other])
 
 
@@ -332,14 +320,11 @@ def test_a26_a_list_that_was_changed_after_it_was_read_is_not_replaced(project: 
 def test_a26_a_list_that_others_change_all_the_time_is_told(project: Project, people: list[str]) -> None:
     ours, other, _ = people
     ask = interrupted(project, ":modifyAcl", LIST_ROUNDS, replaced(project, other))
-
     with pytest.raises(Unavailable):
         change_list(ask, Key(Kind.PUBLISHERS, project.name, SHARED), add=[ours])
 
 
-def test_a26_users_of_others_stay_on_the_list_but_for_those_who_left_the_project(
-    project: Project, people: list[str]
-) -> None:
+def test_a26_users_of_others_stay_on_the_list_but_for_who_left_the_project(project: Project, people: list[str]) -> None:
     ours, other, third = people
     publishers = Key(Kind.PUBLISHERS, project.name, SHARED)
     replaced(project, other, third)()

@@ -41,7 +41,6 @@ def there(
 
 
 def binding(dn: str, uuid: str, user: str) -> Fields:
-    """Return a binding on the host of the target."""
     fields = {"service_uuid": TARGET.service_uuid, "host": TARGET.host}
     return fields | {"auth_identifier": dn, "unique_key": uuid, "user": user}
 
@@ -231,30 +230,22 @@ def gone(existing: Existing, *listed, service_type: str = APEL) -> Vanished:
 
 def test_a22_who_is_listed_but_not_served_has_not_vanished() -> None:
     *others, last = ENDPOINTS
-
     assert gone(FULL, *others, replace(last, in_production="N")).who == []
     assert gone(FULL, *others, replace(last, dn="")).who == []
     assert gone(FULL, *others).who == ["gLite-APEL---f-example-org---SITE-A"]
 
 
 def test_a22_other_types_and_other_peoples_users_are_not_looked_at() -> None:
-    existing = there({"jane": member("j")}, {"laptop": ("CN=x", "j")})
-    assert gone(existing, *ENDPOINTS).who == []
+    assert gone(there({"jane": member("j")}, {"laptop": ("CN=x", "j")}), *ENDPOINTS).who == []
     assert gone(FULL, endpoint("x", service_type=CLOUD), service_type=CLOUD).who == []
 
 
-@pytest.mark.parametrize(
-    ("listed", "said", "told"),
-    [
-        (ENDPOINTS[1:], {}, ""),
-        (ENDPOINTS[1:], {"whole": False}, "could be read"),
-        ([*ENDPOINTS[1:], replace(ENDPOINTS[0], site="", dn="")], {}, "could be read"),
-        ([], {}, "lists no endpoint of gLite-APEL"),
-        (ENDPOINTS[2:], {"most": 1}, "2 are more than --max-removals 1"),
-        (ENDPOINTS[4:], {}, "4 of 6 are more than half"),
-    ],
-    ids=["one of six", "a listing did not come", "unreadable", "empty", "too many", "more than half"],
-)
+@pytest.mark.parametrize(("listed", "said", "told"), [
+    (ENDPOINTS[1:], {}, ""), (ENDPOINTS[1:], {"whole": False}, "could be read"),
+    ([*ENDPOINTS[1:], replace(ENDPOINTS[0], site="", dn="")], {}, "could be read"),
+    ([], {}, "lists no endpoint of gLite-APEL"), (ENDPOINTS[2:], {"most": 1}, "2 are more than --max-removals 1"),
+    (ENDPOINTS[4:], {}, "4 of 6 are more than half"),
+], ids=["one of six", "a listing did not come", "unreadable", "empty", "too many", "more than half"])  # fmt: skip
 def test_a22_nobody_is_removed_when_the_listing_is_doubtful(listed: list, said: dict, told: str) -> None:
     judged = {APEL: judge(listed, site)}
     found = refusal(vanished(judged, FULL, {}), judged, **{"whole": True, "most": 5, **said})
@@ -263,8 +254,6 @@ def test_a22_nobody_is_removed_when_the_listing_is_doubtful(listed: list, said: 
 
 def test_a_binding_whose_user_is_in_another_project_stays() -> None:
     existing = there({}, {"gLite-APEL---z---SITE-A": ("CN=z", "elsewhere")})
-
     found = gone(existing, *ENDPOINTS)
-
     assert found.bindings == ("gLite-APEL---z---SITE-A",)
     assert removals(found, existing, "p") == {}

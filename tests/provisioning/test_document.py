@@ -49,7 +49,6 @@ def declared(folder: Path, text: str, *more: str) -> Declared:
 
 
 def in_garden(text: str) -> str:
-    """Return a document of the project garden with these sections."""
     return "projects:\n  garden:\n" + textwrap.indent(textwrap.dedent(text).strip("\n"), "    ")
 
 
@@ -216,7 +215,6 @@ ON_ONE_LINE = [
 def test_what_is_wrong_with_logins_is_said_with_its_line_and_no_secret(tmp_path: Path, text: str, reason: str) -> None:
     with pytest.raises(BadDocument, match=rf"0.yaml:1: .*{reason}") as raised:
         declared(tmp_path, text)
-
     assert "s3cret" not in str(raised.value)
 
 
@@ -245,41 +243,33 @@ def test_a_push_configuration_is_spelled_as_the_api_spells_it(tmp_path: Path) ->
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("type: http_endpoint", ":1: a push configuration of this type has a pushEndpoint"),
-        ("type: mattermost", ":1: a push configuration of this type has a mattermostUrl"),
-        ("pushEndpoint: https://pump.example", "the type of a push configuration is http_endpoint or mattermost"),
-        ("type: http_endpoint\npushEndpoint: http://pump.example", ":2: a push endpoint is an https address"),
-        (ENDPOINT + "mattermostUrl: x", ":3: unknown key 'mattermostUrl'"),
-        (ENDPOINT + "maxMessages: 0", ":3: a whole number from 1"),
-        (ENDPOINT + "authorizationHeader: {value: x}", ":3: unknown key 'value'"),
-        (ENDPOINT + "authorizationHeader: {type: basic}", ":3: 'basic' is none of autogen, disabled"),
-        (ENDPOINT + "retryPolicy: {type: never}", ":3: 'never' is none of linear, slowstart, exponential"),
-        (ENDPOINT + "maxDeliveryAttempts: 5", ":3: maxDeliveryAttempts needs a deadLetterTopic"),
-        (ENDPOINT + "deadLetterTopic: dead\nmaxDeliveryAttempts: 1001", ":4: a whole number from 1 to 1000"),
-        (ENDPOINT + "retryPolicy: {type: slowstart, period: 5}", ":3: slowstart has no period"),
-    ],
-)
+@pytest.mark.parametrize(("text", "reason"), [
+    ("type: http_endpoint", ":1: a push configuration of this type has a pushEndpoint"),
+    ("type: mattermost", ":1: a push configuration of this type has a mattermostUrl"),
+    ("pushEndpoint: https://pump.example", "the type of a push configuration is http_endpoint or mattermost"),
+    ("type: http_endpoint\npushEndpoint: http://pump.example", ":2: a push endpoint is an https address"),
+    (ENDPOINT + "mattermostUrl: x", ":3: unknown key 'mattermostUrl'"),
+    (ENDPOINT + "maxMessages: 0", ":3: a whole number from 1"),
+    (ENDPOINT + "authorizationHeader: {value: x}", ":3: unknown key 'value'"),
+    (ENDPOINT + "authorizationHeader: {type: basic}", ":3: 'basic' is none of autogen, disabled"),
+    (ENDPOINT + "retryPolicy: {type: never}", ":3: 'never' is none of linear, slowstart, exponential"),
+    (ENDPOINT + "maxDeliveryAttempts: 5", ":3: maxDeliveryAttempts needs a deadLetterTopic"),
+    (ENDPOINT + "deadLetterTopic: dead\nmaxDeliveryAttempts: 1001", ":4: a whole number from 1 to 1000"),
+    (ENDPOINT + "retryPolicy: {type: slowstart, period: 5}", ":3: slowstart has no period"),
+])  # fmt: skip
 def test_what_the_service_would_refuse_or_drop_is_refused(tmp_path: Path, text: str, reason: str) -> None:
     with pytest.raises(BadDocument, match=reason):
         push(tmp_path, text)
 
 
-@pytest.mark.parametrize(
-    ("said", "shown", "is_same"),
-    [
-        (PUSH, SHOWN_PUSH, True),
-        (PUSH | {"authorizationHeader": {"type": "autogen"}}, SHOWN_PUSH, True),
-        (PUSH | {"retryPolicy": {"type": "slowstart"}}, SHOWN_PUSH, False),
-        (PUSH | {"deadLetterTopic": "dead"}, SHOWN_PUSH | DEAD, True),
-        (PUSH | {"deadLetterTopic": "dead", "maxDeliveryAttempts": 6}, SHOWN_PUSH | DEAD, False),
-        (PUSH | {"deadLetterTopic": "dead"}, SHOWN_PUSH, False),
-        (PUSH | {"maxOutstanding": 7}, SHOWN_PUSH | {"maxOutstanding": 7}, True),
-        ({}, {"type": "", "pushEndpoint": ""}, True),
-        ({}, SHOWN_PUSH, False),
-    ],
-)
+@pytest.mark.parametrize(("said", "shown", "is_same"), [
+    (PUSH, SHOWN_PUSH, True), (PUSH | {"authorizationHeader": {"type": "autogen"}}, SHOWN_PUSH, True),
+    (PUSH | {"retryPolicy": {"type": "slowstart"}}, SHOWN_PUSH, False),
+    (PUSH | {"deadLetterTopic": "dead"}, SHOWN_PUSH | DEAD, True),
+    (PUSH | {"deadLetterTopic": "dead", "maxDeliveryAttempts": 6}, SHOWN_PUSH | DEAD, False),
+    (PUSH | {"deadLetterTopic": "dead"}, SHOWN_PUSH, False),
+    (PUSH | {"maxOutstanding": 7}, SHOWN_PUSH | {"maxOutstanding": 7}, True),
+    ({}, {"type": "", "pushEndpoint": ""}, True), ({}, SHOWN_PUSH, False),
+])  # fmt: skip
 def test_only_what_is_declared_is_compared(said: Fields, shown: Fields, is_same: bool) -> None:
     assert same_push(said, shown) is is_same

@@ -80,7 +80,6 @@ def test_a26_pages_are_followed_to_the_last(server: Gocdb, feed: Feed) -> None:
     server.answers[APEL] = results([endpoint_xml(ONE)], following="?method=get_service_endpoint&page=2")
     server.answers["2"] = results([endpoint_xml(OTHER)], following=f"{server.url}?page=3")
     server.answers["3"] = results([])
-
     assert feed.endpoints(APEL) == [ONE, OTHER]
 
 
@@ -91,7 +90,6 @@ def test_a26_pages_are_followed_to_the_last(server: Gocdb, feed: Feed) -> None:
 def test_a26_a_listing_that_stops_halfway_is_none(server: Gocdb, feed: Feed, following: str, told: str) -> None:
     server.answers[APEL] = results([endpoint_xml(ONE)], following=following)
     server.answers["2"] = results([], following="?page=2")
-
     with pytest.raises(ServiceFailed, match=told):
         feed.endpoints(APEL)
 
@@ -99,7 +97,6 @@ def test_a26_a_listing_that_stops_halfway_is_none(server: Gocdb, feed: Feed, fol
 def test_an_answer_without_end_is_given_up(server: Gocdb, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_BYTES", 100)
     server.answers[APEL] = endpoints_xml(ONE)
-
     with pytest.raises(ServiceFailed, match="larger than 100 bytes"):
         feed.endpoints(APEL)
 
@@ -170,23 +167,16 @@ def failed(judged: Judged) -> list[LeftOut]:
     return [each for each in judged.left_out if not each.reason.by_rule]
 
 
-@pytest.mark.parametrize(
-    ("reason", "said", "place"),
-    [
-        (Reason.SITE, {}, {"infrastructure": "Test"}),
-        (Reason.SITE, {}, {"infrastructure": ""}),
-        (Reason.SITE, {}, {"certification": "Candidate"}),
-        (Reason.SITE, {}, {"certification": "Suspended"}),
-        (Reason.SITE, {}, {"certification": ""}),
-        (Reason.NO_DN, {"dn": ""}, {}),
-        (Reason.NOT_IN_PRODUCTION, {"in_production": "N"}, {}),
-    ],
-)
+@pytest.mark.parametrize(("reason", "said", "place"), [
+    (Reason.SITE, {}, {"infrastructure": "Test"}), (Reason.SITE, {}, {"infrastructure": ""}),
+    (Reason.SITE, {}, {"certification": "Candidate"}), (Reason.SITE, {}, {"certification": "Suspended"}),
+    (Reason.SITE, {}, {"certification": ""}), (Reason.NO_DN, {"dn": ""}, {}),
+    (Reason.NOT_IN_PRODUCTION, {"in_production": "N"}, {}),
+])  # fmt: skip
 def test_a21_sites_not_in_production_or_not_certified_are_left_out(
     reason: Reason, said: dict[str, str], place: dict[str, str]
 ) -> None:
     judged = judge([endpoint("a", **said)], lambda _: site(**place))
-
     assert judged.served == []
     assert [each.reason for each in judged.left_out] == [reason]
 
@@ -196,23 +186,16 @@ def test_sites_in_production_are_served(certification: str) -> None:
     (found,) = judge(
         [endpoint("a.b")], lambda _: site(certification=certification, email=""), email="x@example.org"
     ).served
-
     assert (found.name, found.email, found.topic) == ("gLite-APEL---a-b---SITE-A", "x@example.org", "gLite-APEL")
 
 
-@pytest.mark.parametrize(
-    ("said", "text"),
-    [
-        ({"site": ""}, "no SITENAME"), ({"in_production": ""}, "no IN_PRODUCTION"),
-        ({"dn": "host/a.example.org"}, "no distinguished name"), ({"dn": "/CN=a\\xff"}, "HOSTDN"),
-        ({"site": "SITE A"}, "cannot be the name of a user"), ({"host": "a" * 250}, "cannot be the name of a user"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("said", "text"), [
+    ({"site": ""}, "no SITENAME"), ({"in_production": ""}, "no IN_PRODUCTION"),
+    ({"dn": "host/a.example.org"}, "no distinguished name"), ({"dn": "/CN=a\\xff"}, "HOSTDN"),
+    ({"site": "SITE A"}, "cannot be the name of a user"), ({"host": "a" * 250}, "cannot be the name of a user"),
+])  # fmt: skip
 def test_a24_what_is_wrong_with_one_endpoint_is_told_and_the_others_go_on(said: dict[str, str], text: str) -> None:
-    bad = endpoint(**{"host": "bad", **said})
-
-    judged = judge([bad, endpoint("good")], lambda name: site(name))
-
+    judged = judge([endpoint(**{"host": "bad", **said}), endpoint("good")], lambda name: site(name))
     assert [each.endpoint.host for each in judged.served] == ["good"]
     assert text in failed(judged)[0].text
 
@@ -229,16 +212,12 @@ def test_a24_a_site_that_cannot_be_asked_for_fails_its_endpoints_alone() -> None
     assert [each.text for each in failed(judged)] == ["site AWAY: GOCDB is busy", "GOCDB lists no site GONE"]
 
 
-@pytest.mark.parametrize(
-    ("dn", "normal"),
-    [
-        ("/DC=org/DC=terena/DC=tcs/C=DE/O=hosts/O=GermanGrid/OU=DESY/CN=host/example.com",
-         "CN=host/example.com,OU=DESY,O=hosts+O=GermanGrid,C=DE,DC=org+DC=terena+DC=tcs"),
-        ("/C=GR/O=A=B/CN=one/CN=two", "CN=two,O=A=B,C=GR"),
-        ("/C=GR/serialNumber=7/UID=x/CN=a/emailAddress=a@example.org", "E=a@example.org,SERIALNUMBER=7,CN=a,C=GR"),
-    ],
-    ids=["slash in a value", "last name counts, value whole", "serial number and uid"],
-)  # fmt: skip
+@pytest.mark.parametrize(("dn", "normal"), [
+    ("/DC=org/DC=terena/DC=tcs/C=DE/O=hosts/O=GermanGrid/OU=DESY/CN=host/example.com",
+     "CN=host/example.com,OU=DESY,O=hosts+O=GermanGrid,C=DE,DC=org+DC=terena+DC=tcs"),
+    ("/C=GR/O=A=B/CN=one/CN=two", "CN=two,O=A=B,C=GR"),
+    ("/C=GR/serialNumber=7/UID=x/CN=a/emailAddress=a@example.org", "E=a@example.org,SERIALNUMBER=7,CN=a,C=GR"),
+], ids=["slash in a value", "last name counts, value whole", "serial number and uid"])  # fmt: skip
 def test_a25_subjects_are_read_as_the_certificate_service_reads_them(dn: str, normal: str) -> None:
     (found,) = judge([endpoint("a", dn=dn)], site).served
     assert found.dn == normal

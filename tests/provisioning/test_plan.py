@@ -14,10 +14,8 @@ PLACE = FileLine("file.yaml", 7)
 CALLER = "caller"
 
 EMPTY: Mapping[Kind, Fields] = {
-    Kind.USER: {"email": "", "service_roles": ()},
-    Kind.PROJECT: {"description": "", "retention": 0, "quotas": {}},
-    Kind.MEMBER: {"roles": ()},
-    Kind.SCHEMA: {"type": "json", "schema": {}, "attributes": {}},
+    Kind.USER: {"email": "", "service_roles": ()}, Kind.PROJECT: {"description": "", "retention": 0, "quotas": {}},
+    Kind.MEMBER: {"roles": ()}, Kind.SCHEMA: {"type": "json", "schema": {}, "attributes": {}},
     Kind.TOPIC: {"schema": "", "retention": 0, "access": ()},
     Kind.SUBSCRIPTION: {
         "topic": "", "ackDeadline": 10, "push": {"type": ""}, "access": (), "retryPolicy": {},
@@ -188,22 +186,17 @@ PAYLOADS: Fields = {"type": "json", "schema": {"a": 1}, "attributes": {}}
 STAYS = "has another {}, which a subscription cannot change; delete it first"
 
 
-@pytest.mark.parametrize(
-    ("declared", "existing", "reason"),
-    [
-        (of({SUBSCRIPTION: {"topic": "t"}}, TOPIC), {}, "topic p/t is neither declared nor there"),
-        (of({SUBSCRIPTION: {"topic": "t", "type": "parallel"}}), {SUBSCRIPTION: ORDERED}, STAYS.format("type")),
-        (of({SUBSCRIPTION: {"topic": "t", "filter": "attributes:a"}}), {SUBSCRIPTION: ORDERED}, STAYS.format("filter")),
-        (of({SUBSCRIPTION: {"topic": "t", "enableMessageOrdering": True}}), {SUBSCRIPTION: ORDERED},
-         STAYS.format("enableMessageOrdering")),
-        (of({SUBSCRIPTION: {"topic": "t"}}), {SUBSCRIPTION: {**EMPTY[Kind.SUBSCRIPTION], "topic": "old"}},
-         "subscription p/s is on topic old, and a subscription cannot change"),
-        (of({SCHEMA: {"type": "json", "schema": {}, "attributes": {"required": ["a"]}}}), {SCHEMA: PAYLOADS},
-         "schema p/s holds a schema of payloads, and the service cannot"),
-    ],
-)  # fmt: skip
-def test_what_the_service_could_not_do_is_refused_with_its_place(
-    declared: Declared, existing: Mapping[Key, Fields], reason: str
-) -> None:
+@pytest.mark.parametrize(("declared", "existing", "reason"), [
+    (of({SUBSCRIPTION: {"topic": "t"}}, TOPIC), {}, "topic p/t is neither declared nor there"),
+    (of({SUBSCRIPTION: {"topic": "t", "type": "parallel"}}), {SUBSCRIPTION: ORDERED}, STAYS.format("type")),
+    (of({SUBSCRIPTION: {"topic": "t", "filter": "attributes:a"}}), {SUBSCRIPTION: ORDERED}, STAYS.format("filter")),
+    (of({SUBSCRIPTION: {"topic": "t", "enableMessageOrdering": True}}), {SUBSCRIPTION: ORDERED},
+     STAYS.format("enableMessageOrdering")),
+    (of({SUBSCRIPTION: {"topic": "t"}}), {SUBSCRIPTION: {**EMPTY[Kind.SUBSCRIPTION], "topic": "old"}},
+     "subscription p/s is on topic old, and a subscription cannot change"),
+    (of({SCHEMA: {"type": "json", "schema": {}, "attributes": {"required": ["a"]}}}), {SCHEMA: PAYLOADS},
+     "schema p/s holds a schema of payloads, and the service cannot"),
+])  # fmt: skip
+def test_the_impossible_is_refused_by_place(declared: Declared, existing: Mapping[Key, Fields], reason: str) -> None:
     with pytest.raises(BadDocument, match=f"file.yaml:7: .*{reason}"):
         plan(declared, Existing(existing))

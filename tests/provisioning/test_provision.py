@@ -71,8 +71,7 @@ def test_a22_users_made_anew_and_hosts_with_new_certificates_are_bound_anew(egi:
     egi.run()
     egi.project.client.call(wire.delete_user(name("a")))
 
-    anew = told(egi.run("-o", "json"))
-    assert anew["bindings_updated"] == [name("a")]
+    assert told(egi.run("-o", "json"))["bindings_updated"] == [name("a")]
     assert egi.bound[name("a")]["unique_key"] == egi.project.members()[name("a")].uuid
     assert egi.project.on_list(APEL) == [name("a")]
 

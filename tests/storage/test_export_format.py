@@ -23,7 +23,6 @@ def test_a_message_comes_back_as_is(offset: int, time: int, data: str, attribute
 @given(TEXTS, TEXTS)
 def test_what_is_left_out_comes_back_as_its_default(name: str, token: str) -> None:
     line = User(name=name, token=token)
-
     assert decoded(encoded(line)) == line
 
 

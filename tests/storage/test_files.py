@@ -38,7 +38,6 @@ def test_what_is_written_is_read(handle):
 def test_what_is_in_memory_is_read_at_once_and_only_as_a_whole(handle):
     disk = Disk()
     disk.write(handle, b"hello", 0)
-
     assert disk.read_now(handle, 5, 0) in (b"hello", None)  # not every file system can say
     assert disk.read_now(handle, 6, 0) is None
 
@@ -68,18 +67,13 @@ def test_what_a_write_through_leaves_is_written_and_synced(handle, monkeypatch, 
     assert synced == [handle]
 
 
-@pytest.mark.parametrize(
-    ("pwritev", "pwrite", "told"),
-    [
-        (failing(errno.EIO), os.pwrite, "Input/output error"),
-        (writes_three_bytes, failing(errno.ENOSPC), "No space left on device"),
-    ],
-    ids=["at once", "after a part"],
-)
+@pytest.mark.parametrize(("pwritev", "pwrite", "told"), [
+    (failing(errno.EIO), os.pwrite, "Input/output error"),
+    (writes_three_bytes, failing(errno.ENOSPC), "No space left on device"),
+], ids=["at once", "after a part"])  # fmt: skip
 def test_an_error_of_a_write_through_is_told(handle, monkeypatch, pwritev, pwrite, told):
     monkeypatch.setattr(os, "pwritev", pwritev)
     monkeypatch.setattr(os, "pwrite", pwrite)
-
     with pytest.raises(OSError, match=told):
         Disk().write_through(handle, [b"he", b"llo"], 0)
 
@@ -153,8 +147,7 @@ def test_power_loss_leaves_the_old_file_or_the_new_one():
         disk.stop_at = None
         disk.power_loss(random.Random(stop))
 
-        handle = disk.open("/file")
-        assert disk.read(handle, 10, 0) in (b"old", b"new")
+        assert disk.read(disk.open("/file"), 10, 0) in (b"old", b"new")
 
 
 def test_the_disk_in_memory_keeps_no_more_than_what_was_synced():

@@ -22,9 +22,7 @@ from tests.support.service import live_service
 from tests.support.waiting import wait_until_async
 
 
-def test_a_new_folder_is_for_the_owner_only_and_its_name_durable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_folder_is_for_its_owner_and_its_name_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[str] = []
     monkeypatch.setattr(Disk, "sync_folder", lambda _, path: synced.append(path))
 
@@ -36,17 +34,11 @@ def test_a_new_folder_is_for_the_owner_only_and_its_name_durable(
     folder.release()
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "error"),
-    [
-        ("data/letters.txt", "dear", r"holds other files \(letters.txt"),
-        ("data/ams-data", "99\n", "upgrade"),
-        ("data", "", "choose another with --data"),
-    ],
-)
-def test_what_is_no_folder_of_ours_is_refused_and_left_alone(
-    tmp_path: Path, name: str, content: str, error: str
-) -> None:
+@pytest.mark.parametrize(("name", "content", "error"), [
+    ("data/letters.txt", "dear", r"holds other files \(letters.txt"), ("data/ams-data", "99\n", "upgrade"),
+    ("data", "", "choose another with --data"),
+])  # fmt: skip
+def test_a_folder_not_ours_is_refused_and_left_alone(tmp_path: Path, name: str, content: str, error: str) -> None:
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text(content)
     before = sorted(tmp_path.rglob("*"))
@@ -60,9 +52,7 @@ def test_what_is_no_folder_of_ours_is_refused_and_left_alone(
 def test_a_first_start_that_was_cut_short_does_not_make_the_folder_foreign(tmp_path: Path) -> None:
     (tmp_path / "ams-data.new").write_text("")
     (tmp_path / "lock").write_text("")
-
     Folder.take(str(tmp_path)).release()
-
     assert is_ours(str(tmp_path))
 
 
@@ -204,9 +194,7 @@ def test_a_file_that_is_missing_is_a_trouble_unless_it_is_just_being_removed(fol
 
 def test_a_look_that_does_not_return_is_a_trouble(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     check = check_of(folder)
-
     monkeypatch.setattr(data_folder, "SILENT_SECONDS", 0)
-
     assert check.trouble == "the data folder does not answer"
 
 

@@ -9,14 +9,12 @@ from ams.storage.postgresql import connect, conninfo, is_passing, keeps_connecti
 
 def test_of_several_servers_the_primary_is_looked_for_with_little_patience() -> None:
     made = conninfo_to_dict(conninfo("postgresql://ams@one.example:5432,two.example:5433/ams", "secret"))
-
     assert (made["host"], made["port"], made["password"]) == ("one.example,two.example", "5432,5433", "secret")
     assert (made["target_session_attrs"], made["connect_timeout"]) == ("read-write", "2")
 
 
 def test_what_the_url_says_stays() -> None:
     made = conninfo_to_dict(conninfo("postgresql://ams@one.example/ams?connect_timeout=5&sslmode=verify-full"))
-
     assert (made["connect_timeout"], made["sslmode"]) == ("5", "verify-full")
     assert "password" not in made
 

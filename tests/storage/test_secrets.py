@@ -39,7 +39,6 @@ def test_another_key_neither_reads_nor_finds() -> None:
 
 def test_a_new_token_is_64_lower_case_hex_digits_and_never_the_same() -> None:
     first, second = new_token(), new_token()
-
     assert first != second
     assert len(first) == 64
     assert set(first) <= set("0123456789abcdef")
@@ -61,7 +60,6 @@ def test_a_key_file_is_made_once_for_the_owner_only(tmp_path: Path) -> None:
 def test_a_lost_key_is_not_replaced_behind_the_operators_back(tmp_path: Path) -> None:
     with pytest.raises(Unusable, match=r"token\.key is missing"):
         key_file(str(tmp_path / "token.key"), create=False)
-
     assert list(tmp_path.iterdir()) == []
 
 
@@ -69,5 +67,4 @@ def test_a_lost_key_is_not_replaced_behind_the_operators_back(tmp_path: Path) ->
 def test_a_bad_key_stops_the_start_without_being_shown(text: str) -> None:
     with pytest.raises(Unusable) as caught:
         parse_key(text)
-
     assert caught.value.message == "the token key must be 64 hex digits"

@@ -33,7 +33,6 @@ class Overwriting:
 @pytest.mark.parametrize("code", [sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_BUSY_SNAPSHOT])
 def test_a_commit_that_wrote_no_end_needs_no_undoing(code: int) -> None:
     overwriting = Overwriting()
-
     assert Commits().is_undone(failure(code), overwriting)
     assert overwriting.times == 0
 
@@ -41,7 +40,6 @@ def test_a_commit_that_wrote_no_end_needs_no_undoing(code: int) -> None:
 @pytest.mark.parametrize("code", [sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_NOMEM])
 def test_a_commit_that_may_be_whole_is_overwritten(code: int) -> None:
     overwriting = Overwriting()
-
     assert Commits().is_undone(failure(code), overwriting)
     assert overwriting.times == 1
 

@@ -22,7 +22,6 @@ ENGINES = ("sqlite", pytest.param("postgresql", marks=pytest.mark.postgres))
 
 
 def url_of(engine: str, folder: Path) -> str:
-    """Return the URL of an empty registry on a database."""
     if engine == "sqlite":
         return sqlite_url(str(folder / "registry.db"))
     from tests.support.databases import empty_registry  # it needs the driver
@@ -41,7 +40,6 @@ async def open_registry(folder: Path, clock: Clock | None = None) -> AsyncIterat
 async def open_registry_at(
     url: str, clock: Clock | None = None, space: FreeSpace = UNLIMITED
 ) -> AsyncIterator[Registry]:
-    """Open the registry at a URL, and close it at the end."""
     registry = await Registry.open(url, KEY, clock=clock or ManualClock(), space=space)
     try:
         yield registry
@@ -60,13 +58,11 @@ async def make_user(
 
 
 async def service(registry: Registry, project: str | None = None, *, per_resource_auth: bool = True) -> Caller:
-    """Return the service token's caller."""
     admission = Admission(registry, service_token=SERVICE_TOKEN, per_resource_auth=per_resource_auth)
     return await admission.admit("users:list", SERVICE_TOKEN, ProjectName(project) if project else None)
 
 
 async def admitted(registry: Registry, action: str, user: User, project: str | None = None) -> Caller:
-    """Return the caller of a user's request."""
     return await Admission(registry).admit(action, user.token, ProjectName(project) if project else None)
 
 

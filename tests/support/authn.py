@@ -29,8 +29,6 @@ DN = "CN=*.einfra.example,O=NATIONAL INFRASTRUCTURES & TECHNOLOGY S.A.,ST=AttikÃ
 
 @dataclass
 class KeptTrail:
-    """A trail that can be read."""
-
     events: list[AuditEvent] = field(default_factory=list)
 
     async def record(self, event: AuditEvent) -> None:
@@ -73,51 +71,36 @@ class Service:
         """Ask for a path below `/v1`."""
         content = body if isinstance(body, bytes) else None
         return await self.client.request(
-            method,
-            f"/v1{path}",
-            content=content,
-            json=None if content is not None else body,
+            method, f"/v1{path}", content=content, json=None if content is not None else body,
             headers=({"x-api-key": key} if key else {}) | ({"if-match": if_match} if if_match else {}),
-        )
+        )  # fmt: skip
 
     async def service_type(self, name: str = "ams", *hosts: str, **more: Any) -> dict[str, Any]:
-        """Make a service type."""
         body = {
-            "name": name,
-            "hosts": list(hosts or (HOST,)),
-            "auth_types": ["x509"],
-            "auth_method": "headers",
+            "name": name, "hosts": list(hosts or (HOST,)), "auth_types": ["x509"], "auth_method": "headers",
             "type": "ams",
-        }
+        }  # fmt: skip
         return made(await self.call("POST", "/service-types", body | more))
 
     async def binding(self, name: str, of: dict[str, Any], /, **more: Any) -> dict[str, Any]:
-        """Make a binding."""
         return made(await self.call("POST", f"/bindings/{name}", binding_of(of) | more))
 
     async def auth_method(self, of: dict[str, Any], **more: Any) -> dict[str, Any]:
-        """Make an auth method."""
         body = {"port": 443, "host": HOST, "headers": {"x-api-key": "a-secret-of-ams"}}
         return made(await self.call("POST", f"/service-types/{of['name']}/authm", body | more))
 
     async def login(self, name: str = "ams", host: str = HOST) -> httpx.Response:
-        """Log in."""
         return await self.call("GET", f"/service-types/{name}/hosts/{host}:authx509", key="")
 
 
 def binding_of(service_type: dict[str, Any]) -> dict[str, Any]:
-    """Return the body of a binding."""
     return {
-        "service_uuid": service_type["uuid"],
-        "host": HOST,
-        "auth_identifier": DN,
-        "unique_key": "a-user",
+        "service_uuid": service_type["uuid"], "host": HOST, "auth_identifier": DN, "unique_key": "a-user",
         "auth_type": "x509",
-    }
+    }  # fmt: skip
 
 
 def made(response: httpx.Response) -> dict[str, Any]:
-    """Return what was made."""
     assert response.status_code == 201, response.text
     body: dict[str, Any] = response.json()
     return body

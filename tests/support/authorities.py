@@ -60,7 +60,6 @@ def key_usage(*allowed: str) -> Extension:
 
 
 def alternative_names(*hosts: str) -> Extension:
-    """Return subject alternative names: host names and addresses."""
     return x509.SubjectAlternativeName([_general(host) for host in hosts]), False
 
 
@@ -72,8 +71,6 @@ def distribution_points(*urls: str) -> Extension:
 
 @dataclass(frozen=True)
 class Credentials:
-    """A certificate and its key."""
-
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
@@ -237,7 +234,6 @@ class Authority(Credentials):
 
 
 def pem_list(data: bytes) -> bytes:
-    """Return a list of withdrawn certificates as PEM."""
     return x509.load_der_x509_crl(data).public_bytes(Encoding.PEM)
 
 

@@ -25,8 +25,6 @@ class Refusal(Exception):
 
 
 class CertificateService:
-    """What it holds, and what was asked of it."""
-
     def __init__(self) -> None:
         self.url = ""
         self.service_types: list[Record] = []

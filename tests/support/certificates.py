@@ -19,7 +19,6 @@ class Pair:
 
     @classmethod
     def write(cls, made: authorities.Credentials, folder: Path, name: str) -> "Pair":
-        """Put a certificate and its key into a folder."""
         return cls(made.certificate, *made.write(folder, name))
 
     @property

@@ -17,15 +17,12 @@ PROCESS = (sys.executable, "-m", "ams.cli.main")
 
 
 class Ran(NamedTuple):
-    """How a command ended and what it wrote."""
-
     returncode: int
     stdout: str
     stderr: str
 
 
 def ams(*words: str, **variables: str) -> Ran:
-    """Run `ams` with the environment of the tests and some more variables."""
     return run_ams(words, {**os.environ, **variables})
 
 

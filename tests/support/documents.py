@@ -46,7 +46,6 @@ def steps(document: Path) -> list[Step]:
 
 
 def block(document: Path, kind: str) -> str:
-    """Return the only block of this kind."""
     [found] = blocks(document, kind)
     return found
 
@@ -121,7 +120,6 @@ def is_shown(shown: str, output: str) -> bool:
 
 
 def _placed(text: str, endpoint: str, instead: Mapping[str, str]) -> str:
-    """Put what is here in the place of what a document names."""
     for named, here in {ENDPOINT: endpoint, **instead}.items():
         text = text.replace(named, here)
     return text
@@ -130,16 +128,10 @@ def _placed(text: str, endpoint: str, instead: Mapping[str, str]) -> str:
 def run(script: str, clone: Path, seconds: float = SECONDS, **more: str) -> "subprocess.CompletedProcess[str]":
     """Run a shell script in the clone; what it prints on both streams is in `stdout`."""
     return subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script],
-        cwd=clone,
-        env=environment(no_proxy="localhost", **more),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=seconds,
+        ["bash", "-euo", "pipefail", "-c", script], cwd=clone, env=environment(no_proxy="localhost", **more),
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=seconds,
         check=False,
-    )
+    )  # fmt: skip
 
 
 def _outputs(printed: str) -> Iterator[tuple[int, str]]:

@@ -29,8 +29,6 @@ def _events(text: str) -> Iterator[Event]:
 
 
 class Lines(Protocol):
-    """An answer that is read line by line."""
-
     def readline(self) -> bytes:
         """Return the next line with its end; nothing at the end of the answer."""
         ...

@@ -35,7 +35,6 @@ def frozen_thread_time() -> Iterator[None]:
 
 @pytest.fixture
 def registry_url(tmp_path: Path) -> str:
-    """The URL of an empty registry, on SQLite."""
     from tests.support.administration import url_of
 
     return url_of("sqlite", tmp_path)

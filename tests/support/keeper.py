@@ -16,7 +16,6 @@ from tests.support.s3 import serving
 
 @contextmanager
 def kafka(folder: Path) -> Iterator[str]:
-    """Run one broker; yields its address."""
     with Brokers(folder / "kafka", quick=True) as brokers:
         yield brokers.servers
 

@@ -32,7 +32,6 @@ class Line(asyncio.Transport):
                 self.protocol.pause_writing()
 
     def read(self) -> None:
-        """Let the client read everything."""
         was_over, self.unread, self.is_deaf = self.unread > self.high, 0, False
         if self.protocol is not None and was_over:
             self.protocol.resume_writing()

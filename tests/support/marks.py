@@ -24,7 +24,6 @@ def begin(item: pytest.Item) -> None:
 
 
 def end() -> None:
-    """Note that it is done."""
     _running.pop()
 
 

@@ -9,7 +9,6 @@ from tests.support import marks
 
 @contextlib.contextmanager
 def mongodb() -> Iterator[str]:
-    """Run a server until the block ends; gives its URI."""
     marks.require("kafka")  # Java and Maven, which tests of this mark have
     with MongoDB() as server:
         yield server.uri

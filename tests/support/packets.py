@@ -11,7 +11,6 @@ _KEEP = b"Connection: keep-alive\r\n"
 
 
 def sized(target: bytes, body: bytes, headers: bytes = b"") -> bytes:
-    """Return a POST whose body has a length."""
     return b"POST %b HTTP/1.1\r\nHost: x\r\n%bContent-Length: %d\r\n\r\n%b" % (target, headers, len(body), body)
 
 
@@ -64,7 +63,6 @@ def table(target: bytes, body: bytes, headers: bytes = b"") -> Mapping[str, byte
 
 
 def cuts(said: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield all ways to cut bytes in two."""
     for at in range(1, len(said)):
         yield said[:at], said[at:]
 

@@ -75,8 +75,7 @@ def scratch_database(template: str = "template1") -> Iterator[str]:
 def new_database(template: str = "template1") -> str:
     """Make a database that stays until the run ends, and return its URL."""
     name = f"test_{os.getpid()}_{next(_numbers)}"
-    words = sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template))
-    _execute(words)
+    _execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template)))
     return _url(name)
 
 
@@ -132,20 +131,15 @@ def _locked(file: Path) -> Iterator[None]:
 
 def _use(file: Path) -> None:
     """Hold a shared lock until this process ends; the keeper waits until nobody holds one."""
-    descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
-    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    fcntl.flock(os.open(file, os.O_RDWR | os.O_CREAT, 0o600), fcntl.LOCK_SH)
 
 
 def _start_keeper(part: str, state: Path) -> None:
     with (state.parent / f"{part}.keeper.log").open("ab") as log:
         keeper = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.keeper", part, str(state.parent)],
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
+            [sys.executable, "-m", "tests.support.keeper", part, str(state.parent)], cwd=ROOT, stdin=subprocess.DEVNULL,
+            stdout=log, stderr=log, start_new_session=True,
+        )  # fmt: skip
     give_up = time.monotonic() + START_SECONDS
     while not state.exists():
         assert keeper.poll() is None, f"{part} did not start: {(state.parent / f'{part}.keeper.log').read_text()}"

@@ -32,7 +32,6 @@ async def _hanging(_: object) -> None:
 
 
 def plant(fault: str) -> None:
-    """Change the program."""
     if fault == "log":
         Committer._take = _dying(Committer._take)  # type: ignore[method-assign]
     elif fault == "cursors":

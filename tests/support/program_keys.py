@@ -28,18 +28,14 @@ def _made(_name: str) -> rsa.RSAPrivateKey:
 
 
 def public_pem(name: str = "one") -> str:
-    """Return the public half of it in PEM."""
-    public = private_key(name).public_key()
-    return public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+    return private_key(name).public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
 
 
 def public_key(name: str = "one") -> PublicKey:
-    """Return the public half of it."""
     return PublicKey.read(public_pem(name))
 
 
 def private_pem(name: str = "one") -> str:
-    """Return the private half of it in PEM."""
     return private_key(name).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
 
 

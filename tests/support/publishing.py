@@ -12,8 +12,6 @@ Answer = Callable[[bytes], bytes]
 
 
 class Publishing:
-    """What the server has, and how often it was asked."""
-
     def __init__(self) -> None:
         self.port = 0
         self.asked: Counter[str] = Counter()
@@ -37,14 +35,12 @@ class Publishing:
         return self.url(path)
 
     def forget(self) -> None:
-        """Have nothing, as at the start."""
         self._answers.clear()
         self.asked.clear()
         self.statuses.clear()
         self.held.set()
 
     def reply(self, path: str, body: bytes) -> tuple[int, bytes]:
-        """Return status and body for a request."""
         self.asked[path] += 1
         self.held.wait(20)
         answer = self._answers.get(path)

@@ -44,12 +44,10 @@ class Api:
         return answer.json() if answer.content else None
 
     async def ask(self, path: str, body: object, *, method: str = "POST") -> httpx.Response:
-        """Call and return the answer, whatever it is."""
         url = f"{self._http.base_url}".removesuffix("/") + path
         return await self._http.request(method, url, json=body)
 
     async def status(self, subscription: str) -> str:
-        """Return the `pushStatus` of a subscription."""
         shown = await self.must(f"/subscriptions/{subscription}", None, method="GET")
         return str(shown.get("pushStatus"))
 
@@ -63,7 +61,6 @@ class Endpoint(NamedTuple):
 
     @property
     def of(self) -> str:
-        """Return the name of its topic."""
         return self.topic or self.name
 
 

@@ -85,13 +85,11 @@ def _length(came: bytes) -> int:
 
 
 def answers(body: str, status: str = "200 OK", *headers: str) -> Behaviour:
-    """Answer with a body."""
     lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body.encode())}", *headers, "", body]
     return sends("\r\n".join(lines).encode())
 
 
 def sends(raw: bytes) -> Behaviour:
-    """Send bytes as they are."""
     return lambda secure: secure.sendall(raw)
 
 
@@ -108,8 +106,6 @@ def sends_and_ends(raw: bytes) -> Behaviour:
 
 
 def waits(seconds: float, then: Behaviour) -> Behaviour:
-    """Take a while."""
-
     def behaviour(secure: ssl.SSLSocket) -> None:
         time.sleep(seconds)
         then(secure)

@@ -66,7 +66,6 @@ class ReferenceAms:
         }  # fmt: skip
 
     def publish(self, path: str, *data: str) -> None:
-        """Let messages come."""
         self.messages.setdefault(path, []).extend(data)
         self.grown.set()
 
@@ -154,13 +153,11 @@ class ReferenceAms:
 
 
 def error(code: int, message: str, status: str) -> tuple[int, str]:
-    """Return an error in the envelope of the service."""
     return code, json.dumps({"error": {"code": code, "message": message, "status": status}})
 
 
 @contextlib.asynccontextmanager
 async def reference_ams(port: int = 0) -> AsyncIterator[ReferenceAms]:
-    """Serve until the block ends."""
     made = ReferenceAms()
     with contextlib.closing(listen("127.0.0.1", port, "port")) as sock:
         made.url = f"http://127.0.0.1:{sock.getsockname()[1]}"

@@ -34,11 +34,9 @@ class ReferencePushServer:
 
     def handlers(self) -> list[grpc.GenericRpcHandler]:
         push = {
-            "ActivateSubscription": self._activate,
-            "DeactivateSubscription": self._deactivate,
-            "SubscriptionStatus": self._look,
-            "Status": self._status,
-        }
+            "ActivateSubscription": self._activate, "DeactivateSubscription": self._deactivate,
+            "SubscriptionStatus": self._look, "Status": self._status,
+        }  # fmt: skip
         made = {"PushService": push, "grpc.health.v1.Health": {"Check": self._check}}
         return [
             grpc.method_handlers_generic_handler(
@@ -105,7 +103,6 @@ def _bytes(value: int | bytes) -> bytes:
 async def reference_push_server(
     credentials: grpc.ServerCredentials | None = None, port: int = 0
 ) -> AsyncIterator[ReferencePushServer]:
-    """Answer until the block ends."""
     made = ReferencePushServer()
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
     server.add_generic_rpc_handlers(made.handlers())

@@ -47,13 +47,9 @@ def _build(folder: Path) -> None:
 
 def _go(*arguments: str, **environment: str) -> str:
     ran = subprocess.run(
-        ["go", *arguments],
-        env={**os.environ, "GOTOOLCHAIN": "local", **environment},
-        capture_output=True,
-        text=True,
-        timeout=_BUILD_SECONDS,
-        check=False,
-    )
+        ["go", *arguments], env={**os.environ, "GOTOOLCHAIN": "local", **environment}, capture_output=True, text=True,
+        timeout=_BUILD_SECONDS, check=False,
+    )  # fmt: skip
     assert ran.returncode == 0, f"go {' '.join(arguments)}: {ran.stderr[-2000:]}"
     return ran.stdout
 
@@ -67,11 +63,9 @@ def serving(folder: Path) -> Iterator[str]:
     (folder / "about").mkdir()
     keep = ["posix", "--sidecar", str(folder / "about"), str(folder / "objects")]
     server = Process(
-        "s3",
-        [str(program()), "--port", f"{LOOPBACK}:{port}", "--quiet", *keep],
-        folder / "s3.log",
+        "s3", [str(program()), "--port", f"{LOOPBACK}:{port}", "--quiet", *keep], folder / "s3.log",
         environment={"ROOT_ACCESS_KEY_ID": KEY, "ROOT_SECRET_ACCESS_KEY": SECRET},
-    )
+    )  # fmt: skip
     server.start()
     try:
         server.wait_until(lambda: _answers(port), _START_SECONDS)
@@ -91,14 +85,10 @@ def _answers(port: int) -> bool:
 def environment(address: str) -> Mapping[str, str]:
     """Return the variables by which a program finds the server, and nothing of this machine's own accounts."""
     return {
-        "AWS_ENDPOINT_URL": address,
-        "AWS_ACCESS_KEY_ID": KEY,
-        "AWS_SECRET_ACCESS_KEY": SECRET,
-        "AWS_REGION": "us-east-1",
-        "AWS_EC2_METADATA_DISABLED": "true",
-        "AWS_CONFIG_FILE": "/nonexistent",
+        "AWS_ENDPOINT_URL": address, "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET,
+        "AWS_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true", "AWS_CONFIG_FILE": "/nonexistent",
         "AWS_SHARED_CREDENTIALS_FILE": "/nonexistent",
-    }
+    }  # fmt: skip
 
 
 Fault = Literal["refused", "refused after", "lost before", "lost after", "late", "slow"]
@@ -119,7 +109,6 @@ class Once:
     fault: Fault
 
     def __call__(self, method: str, path: str) -> Fault | None:
-        """Return what to do to a request."""
         if method != self.method or self.path not in path:
             return None
         self.method = "done"
@@ -137,7 +126,6 @@ class Often:
         self._chance = random.Random(self.seed)
 
     def __call__(self, method: str, path: str) -> Fault | None:
-        """Return what to do to a request."""
         return self._chance.choice(FAULTS) if self._chance.random() < self.share else None
 
 

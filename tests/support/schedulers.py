@@ -18,7 +18,6 @@ class AllWaits(FairScheduler):
 
     @property
     def free(self) -> int:
-        """Nothing is done at once."""
         return 0
 
     @free.setter
@@ -26,7 +25,6 @@ class AllWaits(FairScheduler):
         pass
 
     def must_wait(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Let this wait too."""
         if not self._is_due:
             self._is_due = True
             loop.call_soon(self._go_on, loop)

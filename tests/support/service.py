@@ -67,7 +67,6 @@ class LiveService:
 
 
 def make_subscription(http: httpx.Client, topic: str = "T", subscription: str = "S") -> None:
-    """Make project P with a topic and a subscription of it."""
     http.post("/projects/P", json={}).raise_for_status()
     http.put(f"/projects/P/topics/{topic}").raise_for_status()
     body = {"topic": f"projects/P/topics/{topic}"}
@@ -90,12 +89,9 @@ def live_service(
     command = [*tracer, sys.executable, "-m", program, "serve", "--data", str(data), "--host", "127.0.0.1"]
     with (data.parent / f"{data.name}.stderr").open("a") as errors:
         process = subprocess.Popen(
-            [*command, "--port", "0", "--ops-port", "0", *flags],
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
+            [*command, "--port", "0", "--ops-port", "0", *flags], stdout=subprocess.PIPE, stderr=errors, text=True,
             env={**os.environ, **shape.environment(data), **(environment or {})},
-        )
+        )  # fmt: skip
     try:
         base_url, pubsub = _ready_lines(process)
         yield LiveService(base_url, (data / "admin.token").read_text().strip(), data, process, pubsub)

@@ -47,11 +47,6 @@ def _cluster(data: Path) -> tuple[tuple[str, object], ...]:
     url = urlsplit(new_database())
     address = url._replace(netloc=f"{url.username}@{url.hostname}:{url.port}").geturl()
     return (
-        ("log", "kafka"),
-        ("kafka_servers", kafka_servers()),
-        ("kafka_prefix", kafka_prefix()),
-        ("kafka_replication", 1),
-        ("kafka_min_isr", 1),
-        ("registry", address),
-        ("registry_password", url.password),
-    )
+        ("log", "kafka"), ("kafka_servers", kafka_servers()), ("kafka_prefix", kafka_prefix()),
+        ("kafka_replication", 1), ("kafka_min_isr", 1), ("registry", address), ("registry_password", url.password),
+    )  # fmt: skip

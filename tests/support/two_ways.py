@@ -36,8 +36,6 @@ _OF_BROKERS = re.compile(rb'(?<="publishTime":")[^"]*(?=")|(?<=\r\ncontent-lengt
 
 @dataclass(slots=True)
 class CountingPort(Port):
-    """A port that counts the requests of the lane."""
-
     on_lane: int = 0
 
     def end_exchange(self, exchange: Exchange) -> None:
@@ -46,8 +44,6 @@ class CountingPort(Port):
 
 
 class Way:
-    """One service, and connections to it."""
-
     def __init__(
         self, made: Service, clock: ManualClock, *, lane: bool, is_cluster: bool = False, **limits: Any
     ) -> None:
@@ -56,15 +52,11 @@ class Way:
         self.clock = clock
         settings = made.settings
         self.port = CountingPort(
-            made.lane.open if lane else self._open_over_asgi,
-            refusal,
-            max_header_bytes=settings.max_header_bytes,
-            head_seconds=settings.request_seconds,
-            body_seconds=settings.request_seconds,
-            idle_seconds=settings.keep_alive_seconds,
-            scheduler=limits.get("scheduler") or at_once(),
+            made.lane.open if lane else self._open_over_asgi, refusal, max_header_bytes=settings.max_header_bytes,
+            head_seconds=settings.request_seconds, body_seconds=settings.request_seconds,
+            idle_seconds=settings.keep_alive_seconds, scheduler=limits.get("scheduler") or at_once(),
             default_headers=[(b"date", b"100%b of a day")],
-        )
+        )  # fmt: skip
         self.has_half = False
         """Whether the last conversation ended within a request."""
         self.tokens: dict[bytes, bytes] = {}
@@ -122,7 +114,6 @@ class Way:
         return result
 
     def with_tokens(self, said: bytes) -> bytes:
-        """Return what is sent for a request that names tokens."""
         for name, token in self.tokens.items():
             said = said.replace(name, token)
         return said
@@ -143,12 +134,10 @@ class Way:
         """Return what requests move, besides what they store."""
         made = self.made
         return (
-            made.api.answered,
-            [(each is not None and each[1] is not None) for each in made.counts.published.values()],
+            made.api.answered, [(each is not None and each[1] is not None) for each in made.counts.published.values()],
             [(each.messages, each.bytes, each.last_messages) for each in made.counts.pulled.values()],
-            made.counts.acknowledgements,
-            made.failed_logins.failures,
-        )
+            made.counts.acknowledgements, made.failed_logins.failures,
+        )  # fmt: skip
 
     def rated(self) -> list[int]:
         """Return what was counted for rates since this was last asked."""
@@ -165,11 +154,9 @@ class Way:
         shares = bodies._share, unread._share
         assert all(bool(share) == bool(share.used) for share in shares)
         return (
-            bodies._share.used + len(bodies._arriving),
-            unread._share.used,
-            len(self.port.connections),
+            bodies._share.used + len(bodies._arriving), unread._share.used, len(self.port.connections),
             len(self.port.exchanges),
-        )
+        )  # fmt: skip
 
     async def stored(self) -> list[Any]:
         """Return all messages of all topics, and where each subscription stands."""
@@ -195,8 +182,6 @@ def _lines_of(folder: Path) -> list[dict[str, Any]]:
 
 
 class TwoWays:
-    """Both services."""
-
     def __init__(self, lane: Way, asgi: Way) -> None:
         self.lane, self.asgi = lane, asgi
 
@@ -273,7 +258,6 @@ async def two_ways(folder: Path, **settings: Any) -> AsyncIterator[TwoWays]:
 
 
 def request(method: str, path: str, body: str | bytes = "", token: str = SERVICE_TOKEN, headers: str = "") -> bytes:
-    """Return a request as bytes."""
     said = body.encode() if isinstance(body, str) else body
     head = f"{method} /v1{path} HTTP/1.1\r\nHost: x\r\nx-api-key: {token}\r\n{headers}Content-Length: {len(said)}\r\n"
     return head.encode() + b"\r\n" + said

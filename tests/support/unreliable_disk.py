@@ -55,8 +55,7 @@ class Inode:
         self.pending, pending = [], self.pending
         for change in pending:
             for part in change.cut(position, position + size):
-                within = position <= part.position < position + size
-                self._reach(part) if within else self.pending.append(part)
+                self._reach(part) if position <= part.position < position + size else self.pending.append(part)
 
     def lose(self, chance: random.Random | None) -> None:
         """Let some of what is pending reach stable storage, in any order, and forget the rest; None: forget all."""
@@ -73,7 +72,6 @@ class Inode:
         self.pending.clear()
 
     def fail(self, chance: random.Random) -> None:
-        """Let a sync fail: written bytes are lost or not; cuts are not, as the length is in the journal."""
         cuts = [change for change in self.pending if change.data is None]
         self.pending = [change for change in self.pending if change.data is not None]
         self.lose(chance)
@@ -171,16 +169,13 @@ class UnreliableDisk(Disk):
         self._faults: list[Fault] = []
 
     def fail(self, call: str, error: int = errno.EIO, *, times: int = 1, after: int = 0, where: str = "") -> None:
-        """Make calls fail."""
         self._faults.append(Fault(call, error, times, after, where))
 
     def heal(self) -> None:
-        """Forget all faults."""
         self._faults.clear()
 
     @property
     def stopped(self) -> bool:
-        """Whether the power has failed."""
         return self.stop_at is not None and self.changes >= self.stop_at
 
     def power_loss(self, chance: random.Random | None = None) -> None:
@@ -204,7 +199,6 @@ class UnreliableDisk(Disk):
             self.heal()
 
     def content(self, path: str) -> bytes:
-        """Return what programs see in a file."""
         inode = self._seen[path]
         assert inode is not None
         return bytes(inode.seen)

@@ -59,12 +59,10 @@ class UseCases:
         return (await self.publisher.publish(topic, numbered)).first
 
     async def publish_data(self, count: int, size: int) -> None:
-        """Publish messages with so many bytes of data."""
         topic = await self.publisher.topic(self.caller, TOPIC)
         await self.publisher.publish(topic, [message("A" * size)] * count)
 
     async def acknowledge(self, numbers: Sequence[int]) -> None:
-        """Acknowledge as a request does."""
         deliverer = self.deliverer()
         await deliverer.acknowledge(await deliverer.to_acknowledge(self.caller, SUB), numbers)
 

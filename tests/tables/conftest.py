@@ -25,5 +25,4 @@ def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Give a folder for a table."""
     return tmp_path / "table"

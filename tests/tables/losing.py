@@ -22,14 +22,9 @@ def damaged(content: bytes, damage: str) -> bytes | None:
     """Return what is left of a file, None when it is gone."""
     lines = content.splitlines(keepends=True)
     return {
-        "kept": content,
-        "gone": None,
-        "empty": b"",
-        "half": content[: len(content) // 2],
-        "first line": b"".join(lines[:1]),
-        "all but the last line": b"".join(lines[:-1]),
-        "zeros": bytes(len(content)),
-    }[damage]
+        "kept": content, "gone": None, "empty": b"", "half": content[: len(content) // 2],
+        "first line": b"".join(lines[:1]), "all but the last line": b"".join(lines[:-1]), "zeros": bytes(len(content)),
+    }[damage]  # fmt: skip
 
 
 @dataclass

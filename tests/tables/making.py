@@ -22,14 +22,12 @@ def table(root: Path | str) -> Table:
 
 
 def write(table: Table, rows: Rows, name: str = "rows") -> list[File]:
-    """Write rows as one task does."""
     found = sorted(rows, key=lambda row: str(row[1]))
     made = pa.RecordBatch.from_pylist([{"n": n, "day": day} for n, day in found], SCHEMA)
     return table.write(name, [made] if found else [])
 
 
 def append(table: Table, batch: int, rows: Rows, query: str = QUERY) -> bool:
-    """Append a batch as a run does."""
     return table.append(query, batch, write(table, rows, batch_name(query, batch)))
 
 

@@ -135,24 +135,20 @@ def test_it_is_read_with_checkpoints_of_the_log(anywhere: str, monkeypatch: pyte
 
 def test_two_runs_at_once_with_the_same_batches_add_each_once(anywhere: str) -> None:
     ended = race(anywhere, [QUERY, QUERY])
-
     assert "done" in ended  # who falls back by more than a batch is refused
     assert contents(anywhere) == {(number, MONDAY): 1 for number in range(20)}
 
 
 def test_two_runs_at_once_that_replace_days_of_their_own_both_do(anywhere: str) -> None:
     table(anywhere).replace([])
-
     assert race(anywhere, ["2024-03-04", "2024-03-05"]) == ["done", "done"]
     assert contents(anywhere) == {(19, MONDAY): 1, (19, TUESDAY): 1}
 
 
 def test_tasks_read_it_by_its_address_alone(anywhere: str) -> None:
     append(table(anywhere), 0, [(1, MONDAY)])
-
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         found = pool.apply(rows_of, (table(anywhere).location, table(anywhere).snapshot().files))
-
     assert found == [{"n": 1, "day": MONDAY}]
 
 

@@ -45,25 +45,20 @@ def test_there_is_a_file_for_each_partition(tmp_path: Path) -> None:
 
 def test_rows_that_are_not_sorted_make_more_files_and_none_is_lost(tmp_path: Path) -> None:
     rows = [{"n": n, "day": DAY, "topic": "ab"[n % 2]} for n in range(5)]
-
     found = write(tmp_path, rows)
-
     assert len(found) == len({each.path for each in found}) == 5
     assert back(tmp_path, found) == rows
 
 
 def test_without_partitions_files_lie_in_the_root(tmp_path: Path) -> None:
     (found,) = write(tmp_path, [{"n": 1, "day": DAY, "topic": ""}], by=())
-
     assert "/" not in found.path
     assert back(tmp_path, [found]) == [{"n": 1, "day": DAY, "topic": ""}]
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.text(max_size=300), st.none() | st.dates()), max_size=6))
-def test_any_partition_comes_back(
-    tmp_path_factory: pytest.TempPathFactory, values: list[tuple[str, date | None]]
-) -> None:
+def test_any_partition_returns(tmp_path_factory: pytest.TempPathFactory, values: list[tuple[str, date | None]]) -> None:
     root = tmp_path_factory.mktemp("any")
     try:
         rows = [{"n": n, "day": day, "topic": text} for n, (text, day) in enumerate(values)]
@@ -90,7 +85,6 @@ def test_partitions_may_be_by_these_types(tmp_path: Path, type_: pa.DataType, va
 
 def test_partitions_by_other_types_are_refused(tmp_path: Path) -> None:
     schema = pa.schema([("n", pa.int64()), ("p", pa.float64())])
-
     with pytest.raises(WrongTable, match="not by 1.5"):
         write(tmp_path, [{"n": 1, "p": 1.5}], schema, ("p",))
 
@@ -101,14 +95,8 @@ def test_statistics_tell_what_orders_alike_for_all_readers(tmp_path: Path) -> No
     schema = pa.schema([("n", pa.int64()), ("at", pa.timestamp("us", "UTC")), ("day", pa.date32()), *kinds.items()])
     early = datetime(2024, 3, 5, 1, 2, 3, 4, tzinfo=UTC)
     row = {
-        "day": DAY,
-        "short": "b",
-        "long": "x" * 33,
-        "share": math.nan,
-        "raw": b"x",
-        "flag": True,
-        "map": [("a", "b")],
-    }
+        "day": DAY, "short": "b", "long": "x" * 33, "share": math.nan, "raw": b"x", "flag": True, "map": [("a", "b")],
+    }  # fmt: skip
     rows = [{"n": 2, "at": early, **row}, {**row, "n": None, "at": early + timedelta(hours=1), "short": "a"}]
 
     (found,) = write(tmp_path, rows, schema, ())
@@ -123,9 +111,7 @@ def test_statistics_tell_what_orders_alike_for_all_readers(tmp_path: Path) -> No
 def test_times_beyond_what_python_tells_have_no_statistics(tmp_path: Path) -> None:
     schema = pa.schema([("at", pa.timestamp("us", "UTC"))])
     rows = pa.record_batch([pa.array([2**62], pa.int64()).cast(schema.field("at").type)], schema=schema)
-
     (found,) = files.write(Location.of(tmp_path), schema, (), "rows", [rows])
-
     assert json.loads(found.stats)["minValues"] == {}
 
 

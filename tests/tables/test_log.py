@@ -182,8 +182,6 @@ def test_a_checkpoint_with_a_note_is_removed_and_the_log_read_without_it(tmp_pat
 
 def test_commits_say_what_they_do_and_how_many_actions_they_have(tmp_path: Path) -> None:
     append(table(tmp_path), 0, [(1, MONDAY), (2, TUESDAY)])
-
     found = [json.loads(line) for line in (tmp_path / log.commit_path(1)).read_text().splitlines()]
-
     assert [next(iter(line)) for line in found] == ["commitInfo", "add", "add", "txn"]
     assert found[0]["commitInfo"]["ams"] == {"does": "append", "actions": 3}

@@ -16,13 +16,10 @@ from ams.tables.table import Table
 
 FIRST = pa.schema(
     [
-        pa.field("n", pa.int64(), nullable=False),
-        ("at", pa.timestamp("us", "UTC")),
-        ("raw", pa.binary()),
-        ("day", pa.date32()),
-        ("topic", pa.string()),
+        pa.field("n", pa.int64(), nullable=False), ("at", pa.timestamp("us", "UTC")), ("raw", pa.binary()),
+        ("day", pa.date32()), ("topic", pa.string()),
     ]
-)
+)  # fmt: skip
 THEN = FIRST.append(pa.field("key", pa.string()))
 ODD = [
     "plain", "a b", "100%", "k=v", "a/b", "žluť", "", None, "a%20b", "x:y", "q?z#f", "tab\t", "'q\"", "+", "\\", "..",
@@ -64,7 +61,6 @@ def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]
 @pytest.mark.parametrize("reader", READERS)
 def test_a_reader_finds_all_rows(tmp_path: Path, rows: list[dict[str, Any]], reader: str) -> None:
     found = READERS[reader](str(tmp_path))
-
     assert sorted(found, key=lambda row: row["n"]) == rows
 
 
@@ -81,6 +77,5 @@ def test_readers_choose_by_an_odd_partition(tmp_path: Path, rows: list[dict[str,
 
 def test_readers_skip_files_by_their_ranges(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
     delta = DeltaTable(str(tmp_path))
-
     assert len(delta.file_uris(file_pruning_predicate="n >= 203")) < len(ODD) - 2
     assert pl.scan_delta(str(tmp_path)).filter(pl.col("n") == 205).collect()["n"].to_list() == [205]

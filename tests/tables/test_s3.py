@@ -93,14 +93,11 @@ BATCHES = [("append", number, 1, 0) for number in (3, 2, 1, 0)]
 WORK: dict[str, tuple[Callable[[str], None], int | None, set[Row], list[tuple[str, int | None, int, int]]]] = {
     "append": (lambda root: append_batches(root, 4), 1, {(number, MONDAY) for number in range(4)}, [*BATCHES, CREATE]),
     "replace": (
-        replace_all,
-        None,
-        {(2, MONDAY), (2, TUESDAY)},
-        [("replace", None, n, n - 1) for n in (2, 1)] + [CREATE],
+        replace_all, None, {(2, MONDAY), (2, TUESDAY)}, [("replace", None, n, n - 1) for n in (2, 1)] + [CREATE],
     ),
     "merge": (merge_two, 2, {(0, MONDAY), (1, MONDAY)}, [("merge", None, 1, 2), *BATCHES[2:], CREATE]),
     "make": (make, 0, {(0, MONDAY)}, [BATCHES[3], CREATE]),
-}
+}  # fmt: skip
 """What is done while its commit fails; how many batches were added before, None for results; the rows after it; and its
 history: what was done with which batch, files added, and removed."""
 
@@ -110,9 +107,7 @@ history: what was done with which batch, files added, and removed."""
 @pytest.mark.parametrize("fault", server.FAULTS)
 @pytest.mark.parametrize("work", WORK)
 @pytest.mark.usefixtures("impatient")
-def test_work_is_done_once_whatever_becomes_of_its_commit(
-    store: str, work: str, fault: server.Fault, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_work_is_done_once_anyway(store: str, work: str, fault: server.Fault, monkeypatch: pytest.MonkeyPatch) -> None:
     root = parts.s3_table()
     do, before, rows, history = WORK[work]
     if before is None:
@@ -199,7 +194,6 @@ def test_a_bucket_that_is_not_there_is_told(store: str) -> None:
 )
 def test_addresses_of_buckets(address: str, root: str) -> None:
     location = Location.of(address)
-
     assert (location, location.path("c")) == (Location(root), f"{root}/c")
     assert pickle.loads(pickle.dumps(location)) == location
 
@@ -218,7 +212,6 @@ def test_other_addresses_are_refused(address: str) -> None:
 def test_credentials_and_endpoints_in_an_address_are_refused_and_not_repeated(address: str) -> None:
     with pytest.raises(WrongTable, match="come from the environment") as refused:
         Location.of(address)
-
     assert "hidden" not in refused.value.message
 
 
@@ -226,23 +219,19 @@ def test_http_is_allowed_for_an_endpoint_that_says_so_only(monkeypatch: pytest.M
     location = Location.of("s3://tables/a")
     for endpoint, allowed in (("", False), ("https://s3.example:9000", False), ("http://127.0.0.1:9000", True)):
         monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
-
         assert ("AWS_ALLOW_HTTP" in (location.options or {})) is allowed
 
 
 @pytest.mark.parametrize("endpoint", ["s3.example", "ftp://s3.example", "http://key:hidden@s3.example"])
 def test_a_wrong_endpoint_is_refused_and_not_repeated(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
-
     with pytest.raises(WrongTable, match="AWS_ENDPOINT_URL is an address") as refused:
         _ = Location.of("s3://tables/a").options
-
     assert "hidden" not in refused.value.message
 
 
 def test_of_what_a_server_sends_with_an_error_the_code_is_told_and_nothing_more() -> None:
     sent = OSError("Generic S3 error\n  \x1b[31m↳\x1b[0m 403 Forbidden\n <Error><Code>AccessDenied</Code><Key>k</Key>")
-
     assert location.s3_reason(sent) == "Generic S3 error: 403 Forbidden (AccessDenied)"
 
 

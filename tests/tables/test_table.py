@@ -72,17 +72,14 @@ def test_a_table_of_batches_is_not_replaced_and_one_of_results_takes_no_batches(
 )
 def test_other_columns_or_partitions_are_refused(root: Path, schema: pa.Schema, by: tuple[str, ...]) -> None:
     append(table(root), 0, [(1, MONDAY)])
-
     with pytest.raises(WrongTable, match="has other columns than are written now"):
         Table(str(root), schema, by).append(QUERY, 1, [])
-
     assert table(root).snapshot().version == 1
 
 
 def test_a_column_that_is_filled_goes_into_one_that_may_be_null(root: Path) -> None:
     loose = pa.schema([("n", pa.int64()), ("day", pa.date32())])
     Table(str(root), loose, ("day",)).append(QUERY, 0, [])
-
     assert append(table(root), 1, [(1, MONDAY)])
 
 
@@ -93,9 +90,7 @@ def test_times_without_a_zone_are_refused(root: Path) -> None:
 
 def test_earlier_versions_are_kept_as_long_as_is_said(root: Path) -> None:
     Table(str(root), SCHEMA, ("day",), keep=timedelta(days=400)).replace([])
-
     found = DeltaTable(root).metadata().configuration
-
     assert found["delta.logRetentionDuration"] == found["delta.deletedFileRetentionDuration"] == "interval 400 days"
 
 
@@ -149,7 +144,6 @@ def test_who_is_always_beaten_gives_up_and_says_so(root: Path, monkeypatch: pyte
 
 def test_of_two_runs_at_once_with_different_checkpoints_one_is_refused(root: Path) -> None:
     ended = race(root, [QUERY, "another"])
-
     assert sorted(ended) == ["done", "refused"]
     assert contents(root) == {(number, MONDAY): 1 for number in range(20)}
 
@@ -246,7 +240,6 @@ def test_what_is_no_table_is_told(root: Path) -> None:
 )
 def test_tables_that_need_more_are_refused_by_name(root: Path, configuration: dict[str, str], named: str) -> None:
     DeltaTable.create(str(root), SCHEMA, configuration=configuration)
-
     with pytest.raises(WrongTable, match=rf"was made by another program: it needs .*{named}"):
         open_table(str(root))
 

@@ -56,9 +56,7 @@ def test_a_merge_says_that_rows_are_the_same_and_keeps_the_number_of_the_batch(r
     assert append(table(root), 3, [(3, MONDAY)])
 
 
-def test_only_the_partitions_that_are_named_are_merged_and_large_merges_in_parts(
-    root: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_named_partitions_are_merged_and_large_merges_in_parts(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upkeep, "_TOGETHER_BYTES", 1)
     append_batches(root, 2, MONDAY, TUESDAY)
 
@@ -221,11 +219,8 @@ def test_the_history_tells_each_commit_newest_first(root: str) -> None:
     found = list(history(root))
 
     assert [(each.version, each.what, each.batch, each.files, each.rows, each.removed) for each in found] == [
-        (3, "merge", None, 1, 2, 2),
-        (2, "append", 1, 1, 1, 0),
-        (1, "append", 0, 2, 2, 0),
-        (0, "create", None, 0, 0, 0),
-    ]
+        (3, "merge", None, 1, 2, 2), (2, "append", 1, 1, 1, 0), (1, "append", 0, 2, 2, 0), (0, "create", None, 0, 0, 0),
+    ]  # fmt: skip
     assert began < found[-1].time <= found[0].time <= datetime.now(UTC)
     assert [each.version for each in history(root, 2)] == [3, 2]
 

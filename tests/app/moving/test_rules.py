@@ -96,8 +96,7 @@ BAD = {
     "a token of somebody unknown": ([TOKEN], 2, "user u is not on any line before"),
     "a key that is none": ([USER, TOKEN | {"public_key": "x"}], 3, "Invalid public_key"),
     "two tokens of one key": (
-        [USER, TOKEN | {"public_key": public_pem()}, OTHER_TOKEN | {"public_key": public_pem()}],
-        4,
+        [USER, TOKEN | {"public_key": public_pem()}, OTHER_TOKEN | {"public_key": public_pem()}], 4,
         "a public_key that another named token has",
     ),
     "two tokens of one text": ([USER, TOKEN, TOKEN | {"name": "m"}], 4, "a hash that another named token has"),
@@ -145,17 +144,13 @@ def test_an_issuer_on_a_line_is_what_an_issuer_is():
     assert issuer_on(bare) == identity.Issuer(IssuerName("i"), "https://issuer.example")
 
 
-@pytest.mark.parametrize(
-    ("lines", "said"),
-    [
-        ([HEADER | {"format": 2}, *whole()[1:]], "line 1: the file is in format 2, this program reads 1; upgrade it"),
-        (whole(USER)[1:], "line 1: an export begins with a line of kind header"),
-        ([*whole(USER, PROJECT)[:2], whole(USER, PROJECT)[3]],
-         "line 3: the file has other lines than it says: project 1, and there are 0"),
-        ([*whole(USER), PROJECT], "line 4"),
-    ],
-    ids=["another format", "no header", "other counts", "more after the end"],
-)  # fmt: skip
+@pytest.mark.parametrize(("lines", "said"), [
+    ([HEADER | {"format": 2}, *whole()[1:]], "line 1: the file is in format 2, this program reads 1; upgrade it"),
+    (whole(USER)[1:], "line 1: an export begins with a line of kind header"),
+    ([*whole(USER, PROJECT)[:2], whole(USER, PROJECT)[3]],
+     "line 3: the file has other lines than it says: project 1, and there are 0"),
+    ([*whole(USER), PROJECT], "line 4"),
+], ids=["another format", "no header", "other counts", "more after the end"])  # fmt: skip
 def test_a_file_that_is_no_whole_export_is_refused(tmp_path: Path, lines: list[Fields], said: str):
     with pytest.raises(Unusable, match=said):
         check(written(tmp_path / "file", lines), quiet)
@@ -198,7 +193,6 @@ def test_the_example_of_the_reference_is_an_export(tmp_path: Path):
     (example,) = re.findall(r"```json\n(.*?)```", FORMAT.read_text(), re.DOTALL)
     path = tmp_path / "file"
     path.write_text(example)
-
     assert sum(check(str(path), quiet).values()) == len(example.splitlines()) - 2
 
 

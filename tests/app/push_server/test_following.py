@@ -67,9 +67,7 @@ def _often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("leases", ["unknown", "forbidden"])
-async def test_where_there_are_no_leases_the_profile_says_what_is_delivered(
-    reference: ReferenceAms, leases: str
-) -> None:
+async def test_without_leases_the_profile_says_what_is_delivered(reference: ReferenceAms, leases: str) -> None:
     if leases == "forbidden":
         reference.faults["push:lease"] = [error(403, "Access to this resource is forbidden", "FORBIDDEN")]
     path = reference.add("a", deadline=30, base64Decode=True, maxMessages=5)
@@ -184,9 +182,7 @@ async def test_states_that_did_not_arrive_are_told_again(reference: ReferenceAms
         await wait_until_async(lambda: any(heartbeat["states"] for heartbeat in reference.heartbeats))
 
 
-async def test_without_answers_it_stops_before_its_lease(
-    reference: ReferenceAms, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_unanswered_it_stops_before_its_lease(reference: ReferenceAms, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(holding, "_FINISH_SECONDS", 5.0)
     monkeypatch.setattr(holding, "_BACKOFF", SOON)
     reference.leases, reference.leased = True, [reference.lease("a")]
@@ -256,7 +252,6 @@ async def pulling(reference: ReferenceAms, token: str = TOKEN) -> AsyncIterator[
 
 
 async def pull(upstream: HttpUpstream, of: Target, most: int = 10, size: int = 10**6) -> list[Pulled]:
-    """Pull until there is something, as a worker does."""
     return list(await wait_until_async(lambda: upstream.pull(of, max_messages=most, max_bytes=size)))
 
 
@@ -331,24 +326,21 @@ async def test_a_service_that_cannot_say_when_is_asked_less_and_less_often(refer
     assert took >= 0.85 * sum(POLLS_OF_ONE.nominal(number) for number in range(3))
 
 
-@pytest.mark.parametrize(
-    ("answer", "kind"),
-    [
-        (error(404, "project doesn't exist", "NOT_FOUND"), Gone),
-        (error(404, "Subscription doesn't exist", "NOT_FOUND"), Gone),
-        (error(404, "Topic doesn't exist", "NOT_FOUND"), Refused),
-        (error(401, "Unauthorized", "UNAUTHORIZED"), Refused),
-        (error(403, "Access to this resource is forbidden", "FORBIDDEN"), Refused),
-        (error(409, "Push functionality is currently disabled", "CONFLICT"), Refused),
-        (error(409, "Subscription's topic doesn't exist", "CONFLICT"), Refused),
-        (error(409, "Message is not the next one of the subscription", "CONFLICT"), NotTaken),
-        (error(400, "Invalid Pull Parameters Arguments", "INVALID_ARGUMENT"), Refused),
-        (error(500, "Backend Error", "INTERNAL_SERVER_ERROR"), Away),
-        (error(503, "busy", "UNAVAILABLE"), Away),
-        ((502, "<html>bad gateway"), Away),
-        ((404, "404 page not found"), Away),
-    ],
-)
+@pytest.mark.parametrize(("answer", "kind"), [
+    (error(404, "project doesn't exist", "NOT_FOUND"), Gone),
+    (error(404, "Subscription doesn't exist", "NOT_FOUND"), Gone),
+    (error(404, "Topic doesn't exist", "NOT_FOUND"), Refused),
+    (error(401, "Unauthorized", "UNAUTHORIZED"), Refused),
+    (error(403, "Access to this resource is forbidden", "FORBIDDEN"), Refused),
+    (error(409, "Push functionality is currently disabled", "CONFLICT"), Refused),
+    (error(409, "Subscription's topic doesn't exist", "CONFLICT"), Refused),
+    (error(409, "Message is not the next one of the subscription", "CONFLICT"), NotTaken),
+    (error(400, "Invalid Pull Parameters Arguments", "INVALID_ARGUMENT"), Refused),
+    (error(500, "Backend Error", "INTERNAL_SERVER_ERROR"), Away),
+    (error(503, "busy", "UNAVAILABLE"), Away),
+    ((502, "<html>bad gateway"), Away),
+    ((404, "404 page not found"), Away),
+])  # fmt: skip
 def test_p21_a_failed_pull_is_told_by_what_can_be_done_about_it(
     answer: tuple[int, str], kind: type[UpstreamError]
 ) -> None:
@@ -366,16 +358,12 @@ async def test_an_answer_that_is_none_is_told_without_the_token(reference: Refer
     assert TOKEN not in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    ("answer", "kind"),
-    [
-        (error(408, "ack timeout", "TIMEOUT"), NotTaken),
-        (error(500, "no ack pending", "INTERNAL_SERVER_ERROR"), NotTaken),
-        (error(500, "wrong ack", "INTERNAL_SERVER_ERROR"), NotTaken),
-        (error(500, "Backend Error", "INTERNAL_SERVER_ERROR"), Away),
-        (error(404, "Subscription doesn't exist", "NOT_FOUND"), Gone),
-    ],
-)
+@pytest.mark.parametrize(("answer", "kind"), [
+    (error(408, "ack timeout", "TIMEOUT"), NotTaken), (error(500, "no ack pending", "INTERNAL_SERVER_ERROR"), NotTaken),
+    (error(500, "wrong ack", "INTERNAL_SERVER_ERROR"), NotTaken),
+    (error(500, "Backend Error", "INTERNAL_SERVER_ERROR"), Away),
+    (error(404, "Subscription doesn't exist", "NOT_FOUND"), Gone),
+])  # fmt: skip
 async def test_an_acknowledgement_that_failed_is_told_in_the_words_of_the_contract(
     reference: ReferenceAms, answer: tuple[int, str], kind: type[UpstreamError]
 ) -> None:

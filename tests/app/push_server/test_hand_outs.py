@@ -102,9 +102,7 @@ async def test_what_is_not_settled_is_leased_again_when_it_is_released(leasing: 
 
 async def test_what_goes_beyond_the_bytes_is_given_back(leasing: Leasing) -> None:
     await leasing.publish(b"a" * 100, b"b" * 100, b"c" * 100)
-
     first = await leasing.lease(size=300)
-
     assert shown(first) == [(1, 0), (1, 1)]
     assert shown(await leasing.lease()) == [(1, 2)]
 

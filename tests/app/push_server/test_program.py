@@ -81,17 +81,14 @@ def test_an_access_list_has_semicolons_between_its_names_and_a_token_comes_from_
         PushSettings.load({"token_file": file}, NEEDED)
 
 
-@pytest.mark.parametrize(
-    ("flags", "text"),
-    [
-        ({"port": "many"}, "--port: 'many' is not a good value"),
-        ({"port": "65536"}, "--port: '65536' is not a good value"),
-        ({"log_level": "loud"}, "--log-level: 'loud' is none of debug, info, warning, error"),
-        ({"trust_unknown_cas": True}, "trust_unknown_cas is not possible"),
-        ({"verify_ssl": False}, "verify_ssl = false is not possible"),
-        ({"tls_enabled": True}, "tls_enabled needs cert, key and certificate_authorities_dir"),
-    ],
-)
+@pytest.mark.parametrize(("flags", "text"), [
+    ({"port": "many"}, "--port: 'many' is not a good value"),
+    ({"port": "65536"}, "--port: '65536' is not a good value"),
+    ({"log_level": "loud"}, "--log-level: 'loud' is none of debug, info, warning, error"),
+    ({"trust_unknown_cas": True}, "trust_unknown_cas is not possible"),
+    ({"verify_ssl": False}, "verify_ssl = false is not possible"),
+    ({"tls_enabled": True}, "tls_enabled needs cert, key and certificate_authorities_dir"),
+])  # fmt: skip
 def test_what_cannot_be_stops_the_start(flags: dict[str, object], text: str) -> None:
     with pytest.raises(BadSettings, match=text):
         PushSettings.load(flags, NEEDED)
@@ -112,9 +109,7 @@ def test_a_configuration_of_the_reference_is_read_and_missing_switches_are_secur
 def test_without_tls_no_certificates_are_asked_for_and_it_listens_everywhere(tmp_path: Path) -> None:
     lacking = {key: value for key, value in JSON.items() if "certificate" not in key and key != "bind_ip"}
     told = lacking | {"tls_enabled": False, "skip_subs_load": True, "syslog_enabled": True}
-
     settings = PushSettings.load({}, {}, written(tmp_path / "c.json", told))
-
     assert (settings.host, settings.skip_subs_load, settings.log_facilities) == ("0.0.0.0", True, "console,syslog")
 
 
@@ -126,23 +121,19 @@ def test_without_tls_no_certificates_are_asked_for_and_it_listens_everywhere(tmp
 def test_the_first_missing_key_is_told_in_the_words_of_the_contract(tmp_path: Path, key: str) -> None:
     order = list(JSON)
     lacking = {each: value for each, value in JSON.items() if order.index(each) < order.index(key)}
-
     with pytest.raises(Unusable, match=f"^Empty value for field {key}$"):
         PushSettings.load({}, {}, written(tmp_path / "c.json", lacking))
 
 
-@pytest.mark.parametrize(
-    ("content", "text"),
-    [
-        (None, "Could not read configuration file: "),
-        ("nonsense", "Could not load configuration file: "),
-        ("[]", "Could not load configuration file: "),
-        (JSON | {"bind_port": "9000"}, "Could not load configuration file: bind_port is of another type"),
-        (JSON | {"acl": [1]}, "Could not load configuration file: acl is of another type"),
-        (JSON | {"ams_port": 70000}, "Could not load configuration file: ams_port is no port"),
-        (JSON | {"log_level": "LOUD"}, "Invalid log level LOUD"),
-    ],
-)
+@pytest.mark.parametrize(("content", "text"), [
+    (None, "Could not read configuration file: "),
+    ("nonsense", "Could not load configuration file: "),
+    ("[]", "Could not load configuration file: "),
+    (JSON | {"bind_port": "9000"}, "Could not load configuration file: bind_port is of another type"),
+    (JSON | {"acl": [1]}, "Could not load configuration file: acl is of another type"),
+    (JSON | {"ams_port": 70000}, "Could not load configuration file: ams_port is no port"),
+    (JSON | {"log_level": "LOUD"}, "Invalid log level LOUD"),
+])  # fmt: skip
 def test_a_bad_configuration_ends_with_1_and_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: Any, text: str
 ) -> None:
@@ -157,7 +148,6 @@ def test_a_bad_configuration_ends_with_1_and_one_line(
 
 def test_no_secret_is_shown() -> None:
     settings = PushSettings.load({}, NEEDED)
-
     assert "secret" not in str(settings.shown())
     assert "secret" not in repr(settings)
     assert [name for name, *_ in settings.shown()] == [each.name for each in PushSettings.fields()]

@@ -97,32 +97,29 @@ async def test_a_mattermost_activation_is_read_by_its_field_numbers(push: Server
     assert config.max_messages == 1
 
 
-@pytest.mark.parametrize(
-    ("request_", "text"),
-    [
-        (b"", "Empty subscription"),
-        (written((1, [(1, PATH)])), "Empty subscription"),
-        (activation(_2=None), "Empty subscription"),
-        (activation(_1=None), 'Invalid push endpoint, parse "": empty url'),
-        (activation(_1="example"), 'Invalid push endpoint, parse "example": invalid URI for request'),
-        (
-            activation(_1="http://example.com"),
-            'Invalid push endpoint, parse "http://example.com": not an absolute https URL with a host',
-        ),
-        (activation(_1="https://user:s3cret@a.example"), "Invalid push endpoint, it has a user and password in it"),
-        (activation(_1="http://user:s3cret@[a"), "Invalid push endpoint, it has a user and password in it"),
-        (
-            activation(_5=1, _6="https://user:s3cret@a.example"),
-            "Invalid mattermost url, it has a user and password in it",
-        ),
-        (activation(_2=[(1, "sometimes")]), "Invalid argument, worker sometimes not yet implemented"),
-        (activation(_5=7), "Invalid argument, push type 7 not yet implemented"),
-        (activation(_3=-1), "Invalid argument, max_messages must be between 1 and 10000"),
-        (activation(_3=10_001), "Invalid argument, max_messages must be between 1 and 10000"),
-        (activation("s"), "Invalid subscription, 's'"),
-        (activation(_5=1, _6=""), "Invalid mattermost url, it is empty"),
-    ],
-)
+@pytest.mark.parametrize(("request_", "text"), [
+    (b"", "Empty subscription"),
+    (written((1, [(1, PATH)])), "Empty subscription"),
+    (activation(_2=None), "Empty subscription"),
+    (activation(_1=None), 'Invalid push endpoint, parse "": empty url'),
+    (activation(_1="example"), 'Invalid push endpoint, parse "example": invalid URI for request'),
+    (
+        activation(_1="http://example.com"),
+        'Invalid push endpoint, parse "http://example.com": not an absolute https URL with a host',
+    ),
+    (activation(_1="https://user:s3cret@a.example"), "Invalid push endpoint, it has a user and password in it"),
+    (activation(_1="http://user:s3cret@[a"), "Invalid push endpoint, it has a user and password in it"),
+    (
+        activation(_5=1, _6="https://user:s3cret@a.example"),
+        "Invalid mattermost url, it has a user and password in it",
+    ),
+    (activation(_2=[(1, "sometimes")]), "Invalid argument, worker sometimes not yet implemented"),
+    (activation(_5=7), "Invalid argument, push type 7 not yet implemented"),
+    (activation(_3=-1), "Invalid argument, max_messages must be between 1 and 10000"),
+    (activation(_3=10_001), "Invalid argument, max_messages must be between 1 and 10000"),
+    (activation("s"), "Invalid subscription, 's'"),
+    (activation(_5=1, _6=""), "Invalid mattermost url, it is empty"),
+])  # fmt: skip
 async def test_a_bad_activation_is_refused_and_changes_nothing(push: Server, request_: bytes, text: str) -> None:
     assert await push.ask(ACTIVATE, request_) == ("INVALID_ARGUMENT", text)
     assert push.table.targets == {}
@@ -147,9 +144,7 @@ async def test_an_active_subscription_is_not_activated_again_and_a_deactivated_o
 async def test_the_status_of_a_subscription_tells_what_is_wrong_now(push: Server) -> None:
     await push.ask(ACTIVATE, activation())
     assert await push.ask(LOOK, written((1, PATH))) == ("OK", f"Subscription {PATH} is currently active")
-
     push.table.states[PATH] = WorkerState(phase=RETRYING, failure=Failure(1_738_318_820_999, "send", "teapot"))
-
     assert await push.ask(LOOK, written((1, PATH))) == ("OK", "2025-01-31T10:20:20 - Could not send message, teapot")
 
 
@@ -242,20 +237,16 @@ def channel(address: str, authority: Authority, shown: Pair | None) -> grpc.aio.
     return grpc.aio.secure_channel(address, grpc.ssl_channel_credentials(authority.pair.pem, *keys))
 
 
-@pytest.mark.parametrize(
-    ("acl", "code"),
-    [
-        (["ams.example.com"], "OK"), (["AMS.example.com"], "UNAUTHENTICATED"), (["other", "ams.example.com"], "OK"),
-        (["/C=GR/O=Acme/CN=ams.example.com"], "OK"), (["CN=ams.example.com,O=Acme,C=GR"], "OK"),
-        (["C = GR, O = Acme, CN = ams.example.com"], "OK"), (["CN=ams.example.com,O=Other,C=GR"], "UNAUTHENTICATED"),
-        (["CN=ams.example.com"], "UNAUTHENTICATED"), ([], "UNAUTHENTICATED"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("acl", "code"), [
+    (["ams.example.com"], "OK"), (["AMS.example.com"], "UNAUTHENTICATED"), (["other", "ams.example.com"], "OK"),
+    (["/C=GR/O=Acme/CN=ams.example.com"], "OK"), (["CN=ams.example.com,O=Acme,C=GR"], "OK"),
+    (["C = GR, O = Acme, CN = ams.example.com"], "OK"), (["CN=ams.example.com,O=Other,C=GR"], "UNAUTHENTICATED"),
+    (["CN=ams.example.com"], "UNAUTHENTICATED"), ([], "UNAUTHENTICATED"),
+])  # fmt: skip
 async def test_p22_a_client_is_let_in_by_common_or_whole_name(authority: Authority, acl: list[str], code: str) -> None:
     client = authority.signs("client", *JANE)
     async with guarded(authority, acl) as address, channel(address, authority, client) as connection:
         found = await call(connection, STATUS)
-
     assert found == (code, "UNAUTHORISED" if code != "OK" else "")
 
 

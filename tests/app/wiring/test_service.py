@@ -123,18 +123,15 @@ async def test_a_start_with_push_makes_the_worker_beside_the_first_administrator
             assert me.status_code == 200
 
 
-@pytest.mark.parametrize(
-    ("settings", "reason"),
-    [
-        ({"issuers_file": "bad.toml"}, "^issuers_file[ :][^\n]*$"),
-        ({"issuers_file": "missing.toml"}, "^issuers_file[ :][^\n]*$"),
-        ({"issuers_ca_file": "bad.toml"}, "^issuers_ca_file[ :][^\n]*$"),
-        ({"issuers_allow": "here"}, "^issuers_allow[ :][^\n]*$"),
-        ({"push_allow": "localhost"}, "^push_"),
-        ({"push_enabled": True, "push_ca_file": "/nowhere/ca.pem"}, "^push_"),
-        ({"roles_file": "roles.toml"}, "there is no action 'topics:water'$"),
-    ],
-)
+@pytest.mark.parametrize(("settings", "reason"), [
+    ({"issuers_file": "bad.toml"}, "^issuers_file[ :][^\n]*$"),
+    ({"issuers_file": "missing.toml"}, "^issuers_file[ :][^\n]*$"),
+    ({"issuers_ca_file": "bad.toml"}, "^issuers_ca_file[ :][^\n]*$"),
+    ({"issuers_allow": "here"}, "^issuers_allow[ :][^\n]*$"),
+    ({"push_allow": "localhost"}, "^push_"),
+    ({"push_enabled": True, "push_ca_file": "/nowhere/ca.pem"}, "^push_"),
+    ({"roles_file": "roles.toml"}, "there is no action 'topics:water'$"),
+])  # fmt: skip
 async def test_bad_settings_stop_a_start_before_anything_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, object], reason: str
 ) -> None:

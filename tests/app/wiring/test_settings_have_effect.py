@@ -125,7 +125,6 @@ def test_a_pull_is_cut_by_bytes(client: Client) -> None:
     client.topic("large")
     for _ in range(3):
         client.publish("YWFh" * 2_000, topic="large").raise_for_status()
-
     assert len(client.pull("large", maxMessages="3")) < 3
 
 
@@ -243,9 +242,7 @@ def test_a_data_folder_over_its_size_loses_its_oldest_segments_that_were_read(tm
 
 
 @shows("sync", "sync_interval")
-def test_a_publish_is_synced_before_its_answer_or_later_if_that_is_set(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_publish_is_synced_before_its_answer_or_later_if_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced = threading.Event()
 
     def noting(call: Callable[..., None]) -> Callable[..., None]:
@@ -292,9 +289,7 @@ def test_both_ports_are_where_they_are_set_and_nowhere_else(tmp_path: Path) -> N
 
 @shows("tls_self_signed", "cert", "key")
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
-def test_https_is_served_with_the_certificate_that_is_set_and_with_nothing_older_than_tls_1_2(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_https_has_the_set_certificate_and_tls_1_2_or_newer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # So that nothing but the service's own lowest version refuses: OpenSSL's usual ciphers are too good for TLS 1.1.
     monkeypatch.setattr(tls, "ssl", SimpleNamespace(**{**vars(ssl), "SSLContext": AnyCipher}))
     with served(tmp_path / "first", tls_self_signed=True) as given:
@@ -368,11 +363,9 @@ def test_a_push_server_is_asked_where_it_is_set_and_believed_only_by_its_certifi
     (tmp_path / "authorities").mkdir()
     shutil.copy(authority, tmp_path / "authorities" / "ca.pem")
     cases: list[tuple[dict[str, object], str]] = [
-        ({}, "refused"),
-        ({"certificate_authorities_dir": str(tmp_path / "authorities")}, "believed"),
-        ({"verify_push_server": False}, "believed"),
-        ({"push_tls_enabled": False}, "without TLS"),
-    ]
+        ({}, "refused"), ({"certificate_authorities_dir": str(tmp_path / "authorities")}, "believed"),
+        ({"verify_push_server": False}, "believed"), ({"push_tls_enabled": False}, "without TLS"),
+    ]  # fmt: skip
     for number, (settings, expected) in enumerate(cases):
         server = Listener((Path(chain), Path(key)))
         place = {"push_server_host": "localhost", "push_server_port": server.port}

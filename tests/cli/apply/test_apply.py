@@ -52,9 +52,7 @@ def test_what_is_declared_is_made_and_a_second_run_has_nothing_to_do(ams: Ams, f
     assert ams("acl", "show", "topics/readings").stdout.split() == ["USER", f"{files.project}-sensor"]
 
 
-def test_a_dry_run_changes_nothing_nor_does_a_run_without_a_yes_where_nobody_can_be_asked(
-    ams: Ams, files: Files
-) -> None:
+def test_a_dry_run_changes_nothing_nor_does_a_run_without_yes_where_nobody_can_be_asked(ams: Ams, files: Files) -> None:
     ran = files.apply(SUBSCRIBED, "--dry-run")
     told = files.apply("projects: {PROJECT: {topics: {jobs: }}}", "--dry-run", "-o", "json")
     unasked = files.apply(SUBSCRIBED)
@@ -85,9 +83,7 @@ def test_a_failure_says_what_is_not_done(files: Files) -> None:
     assert reason.startswith("ams: ")
 
 
-def test_tokens_of_new_users_go_to_a_file_of_ones_own_and_are_shown_only_when_asked_for(
-    ams: Ams, files: Files, tmp_path: Path
-) -> None:
+def test_new_tokens_go_to_a_file_of_ones_own_and_are_shown_if_asked_for(ams: Ams, files: Files, tmp_path: Path) -> None:
     kept = tmp_path / "tokens"
     kept.touch(0o644)
     refused = files.apply(SUBSCRIBED, "--yes", "--tokens", "tokens")

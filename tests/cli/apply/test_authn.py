@@ -46,9 +46,7 @@ def environment(environment: dict[str, str], certificates: CertificateService) -
     return environment | {"AMS_AUTHN_ENDPOINT": certificates.url, "AMS_AUTHN_KEY": KEY}
 
 
-def test_users_service_types_and_bindings_are_made_once(
-    ams: Ams, files: Files, certificates: CertificateService
-) -> None:
+def test_users_types_and_bindings_are_made_once(ams: Ams, files: Files, certificates: CertificateService) -> None:
     said = files.settle(TEXT)
 
     project = files.project
@@ -85,18 +83,12 @@ def test_pruning_is_of_declared_service_types_only(files: Files, certificates: C
     assert len(certificates.service_types) == 1
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (TYPES.replace("file: authn.token", "env: NO_SUCH_VARIABLE"), "NO_SUCH_VARIABLE"),
-        (TYPES.replace("    hosts", "    type: custom\n    hosts"), "is of type ams"),
-        (TEXT.replace("user: PROJECT-jane", "user: nobody"), ":17: user nobody is neither declared nor there"),
-    ],
-    ids=["a missing secret", "another type", "a user who is nowhere"],
-)
-def test_what_cannot_be_done_is_told_before_anything_is_done(
-    files: Files, certificates: CertificateService, text: str, said: str
-) -> None:
+@pytest.mark.parametrize(("text", "said"), [
+    (TYPES.replace("file: authn.token", "env: NO_SUCH_VARIABLE"), "NO_SUCH_VARIABLE"),
+    (TYPES.replace("    hosts", "    type: custom\n    hosts"), "is of type ams"),
+    (TEXT.replace("user: PROJECT-jane", "user: nobody"), ":17: user nobody is neither declared nor there"),
+], ids=["a missing secret", "another type", "a user who is nowhere"])  # fmt: skip
+def test_the_impossible_is_told_first(files: Files, certificates: CertificateService, text: str, said: str) -> None:
     if "custom" in text:
         files.settle(TYPES)
     before = list(certificates.changes)

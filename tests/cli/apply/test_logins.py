@@ -53,20 +53,13 @@ def declared(folder: Path, text: str = TEXT) -> Declared:
 def there(source: str = "registry", **token: Any) -> Existing:
     """Return what a service holds on which the declaration was carried out; of the token something else."""
     issuer = wire.Issuer(
-        name="checkin",
-        url=URL,
-        audiences=["ams"],
-        client_secret="***",
-        create_users=True,
-        source="registry",
+        name="checkin", url=URL, audiences=["ams"], client_secret="***", create_users=True, source="registry",
         roles=[wire.RoleRule(entitlement=ENTITLEMENT, project="garden", roles=["consumer", "publisher"])],
-    )
+    )  # fmt: skip
     fields: dict[Key, Fields] = {
-        SENSOR: {},
-        ISSUER: {**existing_issuer(issuer), "source": source},
-        IDENTITY: {"issuer": URL, "subject": "s-7"},
+        SENSOR: {}, ISSUER: {**existing_issuer(issuer), "source": source}, IDENTITY: {"issuer": URL, "subject": "s-7"},
         TOKEN: {"expires_on": "2999-05-01T00:00:00Z", "rights": (PUBLISHING,)} | token,
-    }
+    }  # fmt: skip
     return Existing(fields)
 
 
@@ -96,15 +89,11 @@ OTHER_AUDIENCE = TEXT.replace("[ams]", "[other]")
 @pytest.mark.parametrize(
     ("text", "existing", "options", "steps"),
     [
-        (TEXT, there(), NOTHING, []),
-        (TEXT, there(), EVERYTHING, []),
-        (OTHERS, KEY, EVERYTHING, []),
+        (TEXT, there(), NOTHING, []), (TEXT, there(), EVERYTHING, []), (OTHERS, KEY, EVERYTHING, []),
         (TEXT, there("settings"), NOTHING, []),
         (OTHER_AUDIENCE, there("registry"), NOTHING, [Step(Change.ALTER, ISSUER, {"audiences": ("other",)})]),
-        (WITHOUT, there(), NOTHING, []),
-        (WITHOUT, there(), PRUNE, [*REMOVED, Step(Change.REMOVE, ISSUER, {})]),
-        (WITHOUT, there("settings"), PRUNE, REMOVED),
-        ("users: {sensor: {}}", there(), PRUNE, []),
+        (WITHOUT, there(), NOTHING, []), (WITHOUT, there(), PRUNE, [*REMOVED, Step(Change.REMOVE, ISSUER, {})]),
+        (WITHOUT, there("settings"), PRUNE, REMOVED), ("users: {sensor: {}}", there(), PRUNE, []),
     ],
     ids=[
         "all is there", "all is there and anything may be done", "a key is no declared token",
@@ -133,18 +122,14 @@ ANEW = "is there with {}: give --renew-tokens"
 A_KEY = "token sensor/field is a key, which is made by ams token create"
 
 
-@pytest.mark.parametrize(
-    ("text", "existing", "options", "reason"),
-    [
-        (TEXT, there(rights="all"), NOTHING, ANEW.format("other rights")),
-        (TEXT, there(expires_on=""), NOTHING, ANEW.format("another end")),
-        (TEXT, there(rights="all", expires_on=""), NOTHING, ANEW.format("another end and other rights")),
-        (TEXT, KEY, NOTHING, A_KEY),
-        (TEXT, KEY, EVERYTHING, A_KEY),
-        (OTHER_AUDIENCE, there("settings"), NOTHING,
-         "issuer checkin is of the service's settings .* its audiences must"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "existing", "options", "reason"), [
+    (TEXT, there(rights="all"), NOTHING, ANEW.format("other rights")),
+    (TEXT, there(expires_on=""), NOTHING, ANEW.format("another end")),
+    (TEXT, there(rights="all", expires_on=""), NOTHING, ANEW.format("another end and other rights")),
+    (TEXT, KEY, NOTHING, A_KEY), (TEXT, KEY, EVERYTHING, A_KEY),
+    (OTHER_AUDIENCE, there("settings"), NOTHING,
+     "issuer checkin is of the service's settings .* its audiences must"),
+])  # fmt: skip
 def test_what_cannot_be_planned_is_refused(
     tmp_path: Path, text: str, existing: Existing, options: PlanOptions, reason: str
 ) -> None:
@@ -169,8 +154,6 @@ def test_an_issuer_keeps_what_is_not_declared_when_it_is_altered(tmp_path: Path)
 
 
 class Service:
-    """Answers what a test says, and remembers what it was asked."""
-
     def __init__(self, *answers: Any) -> None:
         self._answers = list(answers)
         self.asked: list[str] = []
@@ -222,7 +205,6 @@ def test_tokens_whose_files_are_not_there_are_named(tmp_path: Path) -> None:
 def test_an_identity_that_somebody_else_has_ends_it_with_the_reason() -> None:
     service = Service(AlreadyExists("Identity is already bound to a user", 409), wire.Bindings(bindings=[]))
     step = Step(Change.ADD, IDENTITY, {"issuer": URL, "subject": "s"})
-
     with pytest.raises(AlreadyExists, match="Identity is already bound"):
         carry_out([step], service, KeptTokens(None), list, print)
 

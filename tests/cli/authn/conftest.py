@@ -14,15 +14,10 @@ def certificates() -> Iterator[CertificateService]:
     with certificate_service() as service:
         service.service_types.append(
             {
-                "name": "ams",
-                "hosts": ["ams.example"],
-                "auth_types": ["x509"],
-                "auth_method": "headers",
-                "type": "ams",
-                "uuid": "u-ams",
-                "created_on": "2026-01-02T03:04:05Z",
+                "name": "ams", "hosts": ["ams.example"], "auth_types": ["x509"], "auth_method": "headers",
+                "type": "ams", "uuid": "u-ams", "created_on": "2026-01-02T03:04:05Z",
             }
-        )
+        )  # fmt: skip
         yield service
 
 
@@ -33,8 +28,6 @@ def environment(certificates: CertificateService, tmp_path: Path) -> dict[str, s
 
 
 class Authn:
-    """Runs commands of `ams authn`, which must succeed."""
-
     def __init__(self, ams: Ams) -> None:
         self.ams = ams
 

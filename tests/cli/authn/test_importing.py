@@ -33,9 +33,7 @@ def imported(authn: Authn, tmp_path: Path) -> Import:
     return run
 
 
-def test_lines_become_bindings_and_again_there_is_nothing_to_do(
-    imported: Import, certificates: CertificateService
-) -> None:
+def test_lines_become_bindings_and_then_nothing_is_to_do(imported: Import, certificates: CertificateService) -> None:
     dry = imported(HEAD + JANE + JOE, "--dry-run")
     unchanged = list(certificates.changes)
     first, again = imported(HEAD + JANE + JOE), imported(HEAD + JANE + JOE)
@@ -53,22 +51,17 @@ def test_lines_become_bindings_and_again_there_is_nothing_to_do(
     assert len(certificates.changes) == 3
 
 
-@pytest.mark.parametrize(
-    ("line", "reason"),
-    [
-        ("joe,none,ams.example,/CN=Joe,id-2,\n", "no service type none"),
-        ("joe,ams,other.example,/CN=Joe,id-2,\n", "other.example is no host of ams"),
-        ("joe,ams,ams.example,nonsense,id-2,\n", "no distinguished name"),
-        ("joe,ams,ams.example,/CN=Joe,,\n", "give unique_key"),
-        ("j/e,ams,ams.example,/CN=Joe,id-2,\n", "a name is letters"),
-        ("jane,ams,ams.example,/CN=Joe,id-2,\n", "have this name"),
-        ('joe,ams,ams.example,"/C=GR/O=Acme, Inc/CN=Jane",id-2,\n', "have this subject"),
-        ("joe,ams,ams.example,C=GR,O=Acme,CN=Joe,id-2\n", "quotation marks"),
-    ],
-)
-def test_one_wrong_line_is_told_and_no_line_is_sent(
-    imported: Import, certificates: CertificateService, line: str, reason: str
-) -> None:
+@pytest.mark.parametrize(("line", "reason"), [
+    ("joe,none,ams.example,/CN=Joe,id-2,\n", "no service type none"),
+    ("joe,ams,other.example,/CN=Joe,id-2,\n", "other.example is no host of ams"),
+    ("joe,ams,ams.example,nonsense,id-2,\n", "no distinguished name"),
+    ("joe,ams,ams.example,/CN=Joe,,\n", "give unique_key"),
+    ("j/e,ams,ams.example,/CN=Joe,id-2,\n", "a name is letters"),
+    ("jane,ams,ams.example,/CN=Joe,id-2,\n", "have this name"),
+    ('joe,ams,ams.example,"/C=GR/O=Acme, Inc/CN=Jane",id-2,\n', "have this subject"),
+    ("joe,ams,ams.example,C=GR,O=Acme,CN=Joe,id-2\n", "quotation marks"),
+])  # fmt: skip
+def test_one_wrong_line_stops_all(imported: Import, certificates: CertificateService, line: str, reason: str) -> None:
     ran = imported(HEAD + JANE + line)
 
     assert ran.returncode == Exit.USAGE
@@ -132,14 +125,12 @@ def test_a_database_comes_in_with_its_references_and_again_there_is_nothing_to_d
 
 def test_a1_the_user_that_logins_went_by_is_kept_and_the_one_asked_for_is_reported(old: Old) -> None:
     ran = old.bring(TYPE, METHOD, BINDING | {"unique_key": "id-2"})
-
     assert old.certificates.bindings[0]["unique_key"] == "id-1"
     assert "user id-2 was asked for and never took effect; id-1 is kept" in ran.stdout
 
 
 def test_a_binding_of_before_2019_has_its_subject_under_the_old_name_and_no_type(old: Old) -> None:
     before = {name: value for name, value in BINDING.items() if name not in ("auth_identifier", "auth_type")}
-
     assert old.bring(TYPE, METHOD, before | {"dn": "CN=Jane,C=GR"}).stdout.endswith("3 made\n")
     [binding] = old.certificates.bindings
     assert (binding["auth_identifier"], binding["auth_type"]) == ("CN=Jane,C=GR", "x509")
@@ -195,9 +186,7 @@ def test_what_was_changed_here_since_is_not_undone(old: Old) -> None:
 
 @pytest.mark.parametrize("text", ["[{", "[1]", '{"x": 1}', '{"auth_identifier": "CN=x"}', '{"hosts": "x"}',
                                   '{"port": "x", "service_uuid": "u", "host": "h"}'])  # fmt: skip
-def test_what_is_no_such_database_is_said_with_its_place_and_an_array_reads_as_lines_do(
-    tmp_path: Path, text: str
-) -> None:
+def test_what_is_no_such_database_is_said_with_its_place_and_an_array_reads_as_lines(tmp_path: Path, text: str) -> None:
     (tmp_path / "array").write_text(json.dumps([TYPE, BINDING], indent=1))
     (tmp_path / "dump").write_text(text)
 

@@ -13,16 +13,10 @@ _numbers = count(1)
 def event(at: int = 0, **said: object) -> AuditEvent:
     """Return an event, so many milliseconds after noon."""
     values: dict[str, object] = {
-        "id": f"00000000-0000-4000-8000-{next(_numbers):012}",
-        "at": NOON + at,
-        "service": "ams",
-        "action": "topics:create",
-        "resource": "/projects/P/topics/t",
-        "actor": "anna",
-        "address": "192.0.2.7",
-        "code": 200,
-        "result": "done",
-    }
+        "id": f"00000000-0000-4000-8000-{next(_numbers):012}", "at": NOON + at, "service": "ams",
+        "action": "topics:create", "resource": "/projects/P/topics/t", "actor": "anna", "address": "192.0.2.7",
+        "code": 200, "result": "done",
+    }  # fmt: skip
     return AuditEvent(**(values | said))  # type: ignore[arg-type]  # tests name fields freely
 
 

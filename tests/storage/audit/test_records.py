@@ -64,7 +64,6 @@ async def test_a_token_that_is_none_is_refused(records: AuditRecords, token: str
 
 async def test_a_list_is_never_all_there_is(records: AuditRecords) -> None:
     await records.add([event(each) for each in range(101)])
-
     assert len((await records.list(EventFilter())).items) == 100
     assert len((await records.list(EventFilter(), size=10**18)).items) == 101
 
@@ -74,11 +73,9 @@ async def test_a15_no_row_can_be_changed_or_deleted(records: AuditRecords, regis
     await records.add([one])
 
     for statement in (
-        update(audit).values(actor="nobody"),
-        delete(audit),
-        delete(audit).where(audit.c.id == one.id),
+        update(audit).values(actor="nobody"), delete(audit), delete(audit).where(audit.c.id == one.id),
         text("UPDATE audit SET at = 0"),
-    ):
+    ):  # fmt: skip
         with pytest.raises(RegistryUnavailable):
             await registry._database.put(lambda connection, this=statement: connection.execute(this) and None)
 
@@ -105,9 +102,7 @@ async def test_a15_no_row_can_be_replaced_or_all_be_taken_at_once(records: Audit
     assert await kept(records) == [one]
 
 
-async def test_old_rows_go_by_a_pruning_that_is_kept_and_do_not_come_back(
-    records: AuditRecords, registry: Registry
-) -> None:
+async def test_old_rows_go_by_a_pruning_that_is_kept_and_stay_away(records: AuditRecords, registry: Registry) -> None:
     old, new = event(0), event(1000)
     await records.add([old, new])
 
@@ -126,7 +121,5 @@ async def test_old_rows_go_by_a_pruning_that_is_kept_and_do_not_come_back(
 async def test_whoever_has_a_name_without_end_is_recorded_all_the_same(records: AuditRecords) -> None:
     """A client's certificate writes it, and an index of PostgreSQL takes no such value."""
     endless, next_one = event(1, actor="CN=" + secrets.token_hex(50_000)), event(2)
-
     await records.add([endless, next_one])
-
     assert [each.id for each in await kept(records)] == [next_one.id, endless.id]

@@ -202,7 +202,6 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 @given(actor=TEXT, resource=TEXT, reason=TEXT, at=st.integers(-(10**9), 10**9), times=st.integers(1, 10**6))
 def test_what_is_written_is_one_line_and_read_back(actor: str, resource: str, reason: str, at: int, times: int) -> None:
     one = event(at, actor=actor, resource=resource, reason=reason, times=times)
-
     assert read(written(one)) == one
     assert written(one).count(b"\n") == 1
 
@@ -225,18 +224,14 @@ def test_the_file_is_for_the_owner_only_and_after_a_torn_line_the_next_one_is_wh
     assert list(events_in(path)) == [first, third]
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        {"code": 10**12}, {"code": -1}, {"times": 2**31}, {"times": 0}, {"id": "x" * 37},
-        {"time": "yesterday"},
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("said", [
+    {"code": 10**12}, {"code": -1}, {"times": 2**31}, {"times": 0}, {"id": "x" * 37},
+    {"time": "yesterday"},
+])  # fmt: skip
 def test_a_line_that_somebody_else_wrote_and_no_table_takes_is_passed_by(path: str, said: dict[str, object]) -> None:
     """One of them would keep all that follow it out of the table."""
     one = event()
     Path(path).write_bytes(json.dumps(json.loads(written(one)) | said).encode() + b"\n" + written(one))
-
     assert list(events_in(path)) == [one]
 
 

@@ -55,13 +55,11 @@ class Trial:
         return first
 
     async def acknowledge(self, cursors: Cursors, last: int) -> Outcome:
-        """Acknowledge up to an id."""
         facts, _ = await self._tried("ack", cursors.acknowledge(self.subscription, last, DEADLINE))
         self.uses.append(Ack(**facts, subscription=self.subscription, last=last))
         return facts["outcome"]
 
     async def seek(self, cursors: Cursors, offset: int) -> None:
-        """Move the cursor."""
         facts, _ = await self._tried("seek", cursors.seek(self.subscription, TOPIC, offset))
         self.uses.append(Seek(**facts, subscription=self.subscription, offset=offset))
 
@@ -73,7 +71,6 @@ class Trial:
         return list(cursor_law.violations(self.subscription, self.uses, end, final))
 
     def outcomes(self) -> set[Outcome]:
-        """Return which outcomes there were."""
         return {use.outcome for use in self.uses}
 
     async def _tried(self, what: str, call: Awaitable[T]) -> tuple[Facts, T | None]:

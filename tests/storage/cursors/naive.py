@@ -208,8 +208,7 @@ async def follow(
     await asked.create(subscription, TOPIC, 0)
     for deed, what_else in plan:
         asked, looked_at = await stores(what_else)
-        answer = await answered(deed, asked, subscription, model)
-        assert answer == expected(deed, model), deed.name
+        assert await answered(deed, asked, subscription, model) == expected(deed, model), deed.name
         if not model.is_gone:
             progress = await looked_at.progress(subscription)
             assert facts_of(progress, await looked_at.lost(subscription, {})) == model.facts()
@@ -227,17 +226,11 @@ changes = st.builds(
 )
 in_time = st.builds(settle, changes, st.just(0), st.just(0))
 deeds: st.SearchStrategy[Deed] = st.one_of(
-    *[in_time] * 4,
-    st.builds(settle, changes, st.integers(0, 1), st.integers(0, 1)),
-    st.builds(take_over, topics),
-    st.builds(seek, topics, offsets),
-    st.builds(restore, topics, offsets, st.frozensets(offsets)),
-    st.builds(look, topics),
-    st.builds(retain, offsets, st.sampled_from([False, False, True])),
-    st.builds(lost, offsets),
-    st.builds(create, offsets),
-    st.builds(drop),
-)
+    *[in_time] * 4, st.builds(settle, changes, st.integers(0, 1), st.integers(0, 1)), st.builds(take_over, topics),
+    st.builds(seek, topics, offsets), st.builds(restore, topics, offsets, st.frozensets(offsets)),
+    st.builds(look, topics), st.builds(retain, offsets, st.sampled_from([False, False, True])),
+    st.builds(lost, offsets), st.builds(create, offsets), st.builds(drop),
+)  # fmt: skip
 plans: st.SearchStrategy[Sequence[tuple[Deed, bool]]] = st.lists(
     st.tuples(deeds, st.sampled_from([False, False, False, True])), max_size=30
 )

@@ -49,7 +49,6 @@ class StandingTime(DatabaseTime):
 
 
 def done(*ranges: tuple[int, int]) -> Change:
-    """Return the change that acknowledges these messages."""
     return Change([(begin, end) for begin, end in ranges])
 
 

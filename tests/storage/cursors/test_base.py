@@ -25,23 +25,20 @@ PENDING, WRONG = (InvalidInput, "no ack pending"), (InvalidInput, "wrong ack")
 TIMEOUT = (AckTimeout, "ack timeout")
 
 
-@pytest.mark.parametrize(
-    ("handed", "last", "deadline", "now", "outcome"),
-    [
-        pytest.param([(5, 0)], 4, 10_000, 1, 5, id="past the largest id"),
-        pytest.param([], 0, 10_000, 0, PENDING, id="11.1 nothing was handed out"),
-        pytest.param([(5, 0)], 5, 10_000, 0, WRONG, id="11.1 beyond what was handed out"),
-        pytest.param([(5, 0)], 4, 10_000, 10_000, 5, id="11.1 at the deadline"),
-        pytest.param([(5, 0)], 4, 10_000, 10_001, TIMEOUT, id="11.1 later than the deadline"),
-        pytest.param([(5, 0), (5, 20_000)], 4, 10_000, 30_000, 5, id="11.2 the next pull restarts the clock"),
-        pytest.param([(5, 700)], 4, 0, 700, 5, id="A2 no deadline, at once"),
-        pytest.param([(5, 700)], 4, 0, 701, TIMEOUT, id="A2 no deadline, a millisecond later"),
-        pytest.param([(10, 0), (3, 5_000)], 9, 10_000, 9_000, 10, id="M12 beside a smaller pull of another"),
-        pytest.param([(10, 0), (3, 9_000)], 2, 10_000, 15_000, 3, id="M12 the smaller pull by its own time"),
-        pytest.param([(10, 0), (3, 9_000)], 9, 10_000, 15_000, TIMEOUT, id="M12 the larger pull by its own time"),
-        pytest.param([(10, 0), (0, 5_000)], 9, 10_000, 10_001, TIMEOUT, id="M12 an empty pull changes nothing"),
-    ],
-)
+@pytest.mark.parametrize(("handed", "last", "deadline", "now", "outcome"), [
+    pytest.param([(5, 0)], 4, 10_000, 1, 5, id="past the largest id"),
+    pytest.param([], 0, 10_000, 0, PENDING, id="11.1 nothing was handed out"),
+    pytest.param([(5, 0)], 5, 10_000, 0, WRONG, id="11.1 beyond what was handed out"),
+    pytest.param([(5, 0)], 4, 10_000, 10_000, 5, id="11.1 at the deadline"),
+    pytest.param([(5, 0)], 4, 10_000, 10_001, TIMEOUT, id="11.1 later than the deadline"),
+    pytest.param([(5, 0), (5, 20_000)], 4, 10_000, 30_000, 5, id="11.2 the next pull restarts the clock"),
+    pytest.param([(5, 700)], 4, 0, 700, 5, id="A2 no deadline, at once"),
+    pytest.param([(5, 700)], 4, 0, 701, TIMEOUT, id="A2 no deadline, a millisecond later"),
+    pytest.param([(10, 0), (3, 5_000)], 9, 10_000, 9_000, 10, id="M12 beside a smaller pull of another"),
+    pytest.param([(10, 0), (3, 9_000)], 2, 10_000, 15_000, 3, id="M12 the smaller pull by its own time"),
+    pytest.param([(10, 0), (3, 9_000)], 9, 10_000, 15_000, TIMEOUT, id="M12 the larger pull by its own time"),
+    pytest.param([(10, 0), (0, 5_000)], 9, 10_000, 10_001, TIMEOUT, id="M12 an empty pull changes nothing"),
+])  # fmt: skip
 def test_an_acknowledgement_moves_the_cursor_or_is_refused(
     handed: list[tuple[int, int]], last: int, deadline: int, now: int, outcome: int | tuple[type[AmsError], str]
 ) -> None:
@@ -56,7 +53,6 @@ def test_an_acknowledgement_moves_the_cursor_or_is_refused(
 
 def test_a1_an_id_acknowledged_before_is_a_success_without_change() -> None:
     cursor = base.acknowledge(handed_out(0, (5, 0)), 4, DEADLINE, 1)
-
     assert cursor.handed == ()
     for last in (4, 0):
         assert base.acknowledge(cursor, last, DEADLINE, 99_999) == cursor
@@ -64,14 +60,12 @@ def test_a1_an_id_acknowledged_before_is_a_success_without_change() -> None:
 
 def test_a_partial_ack_leaves_larger_hand_outs_valid() -> None:
     cursor = base.acknowledge(handed_out(0, (10, 0)), 3, DEADLINE, 1)
-
     assert cursor.offset == 4
     assert base.acknowledge(cursor, 9, DEADLINE, 2).offset == 10
 
 
 def test_11_5_a_seek_makes_earlier_batches_unacknowledgeable() -> None:
     cursor = base.seek(handed_out(0, (10, 0)), 2)
-
     assert cursor.generation == 1
     with pytest.raises(InvalidInput, match="no ack pending"):
         base.acknowledge(cursor, 9, DEADLINE, 1)
@@ -79,14 +73,12 @@ def test_11_5_a_seek_makes_earlier_batches_unacknowledgeable() -> None:
 
 def test_10_4_retention_moves_the_cursor_up_and_counts_the_loss() -> None:
     cursor = base.retain(handed_out(3, (10, 0)), 8)
-
     assert (cursor.offset, cursor.lost, cursor.handed, cursor.generation) == (8, 5, (), 1)
     assert base.retain(cursor, 4) == cursor
 
 
 def test_a9_another_identity_of_the_topic_restarts_at_its_beginning() -> None:
     cursor = base.meet(handed_out(7, (10, 0)), OTHER)
-
     assert (cursor.topic, cursor.offset, cursor.handed, cursor.generation) == (OTHER, 0, (), 1)
     assert base.meet(cursor, OTHER) == cursor
 
@@ -103,7 +95,6 @@ def test_after_a_restart_a_batch_pulled_before_can_be_acknowledged_for_one_deadl
 
 def test_no_grace_is_given_to_a_cursor_sought_within_its_deadline_before_the_restart() -> None:
     cursor = Cursor(TOPIC, 2, grace=Grace(9, 0, 10_000))
-
     with pytest.raises(InvalidInput, match="no ack pending"):
         base.acknowledge(cursor, 8, DEADLINE, 1)
 

@@ -18,24 +18,17 @@ from tests.storage.cursors.stores import DEADLINE, END, OTHER, SUB, TOPIC, Store
 
 
 async def pulled(cursors: Cursors, end: int) -> None:
-    position = await cursors.position(SUB, TOPIC)
-    assert await cursors.hand_out(SUB, position.generation, end)
+    assert await cursors.hand_out(SUB, (await cursors.position(SUB, TOPIC)).generation, end)
 
 
 async def test_an_unknown_subscription_is_not_found(store: Store) -> None:
     unknown = "nobody"
     for call in (
-        store.cursors.position(unknown, TOPIC),
-        store.cursors.lost(unknown, {}),
-        store.cursors.retain(unknown, 0, 1),
-        store.cursors.hand_out(unknown, 0, 1),
-        store.cursors.acknowledge(unknown, 1, DEADLINE),
-        store.cursors.seek(unknown, TOPIC, 1),
-        store.cursors.take_over(unknown, TOPIC),
-        store.cursors.progress(unknown),
-        store.cursors.settle(unknown, 0, 1, done((0, 1))),
-        store.cursors.restore(unknown, TOPIC, 1, BitMap64()),
-    ):
+        store.cursors.position(unknown, TOPIC), store.cursors.lost(unknown, {}), store.cursors.retain(unknown, 0, 1),
+        store.cursors.hand_out(unknown, 0, 1), store.cursors.acknowledge(unknown, 1, DEADLINE),
+        store.cursors.seek(unknown, TOPIC, 1), store.cursors.take_over(unknown, TOPIC), store.cursors.progress(unknown),
+        store.cursors.settle(unknown, 0, 1, done((0, 1))), store.cursors.restore(unknown, TOPIC, 1, BitMap64()),
+    ):  # fmt: skip
         with pytest.raises(SubscriptionGone, match="Subscription doesn't exist"):
             await call
 
@@ -45,24 +38,17 @@ async def acknowledged(cursors: Cursors) -> None:
     await cursors.acknowledge(SUB, 6, DEADLINE)
 
 
-@pytest.mark.parametrize(
-    ("move", "topic", "offset", "lost"),
-    [
-        (acknowledged, TOPIC, 7, 0),
-        (lambda cursors: cursors.seek(SUB, TOPIC, 42), TOPIC, 42, 0),
-        (lambda cursors: cursors.seek(SUB, TOPIC, 42), OTHER, 0, 0),
-        (lambda cursors: cursors.retain(SUB, 0, 7), TOPIC, 7, 7),
-    ],
-    ids=["acknowledged", "sought", "met another identity of the topic", "lost to retention"],
-)
+@pytest.mark.parametrize(("move", "topic", "offset", "lost"), [
+    (acknowledged, TOPIC, 7, 0), (lambda cursors: cursors.seek(SUB, TOPIC, 42), TOPIC, 42, 0),
+    (lambda cursors: cursors.seek(SUB, TOPIC, 42), OTHER, 0, 0),
+    (lambda cursors: cursors.retain(SUB, 0, 7), TOPIC, 7, 7),
+], ids=["acknowledged", "sought", "met another identity of the topic", "lost to retention"])  # fmt: skip
 async def test_where_a_cursor_stands_survives_a_restart(
     store: Store, move: Callable[[Cursors], Awaitable[object]], topic: TopicId, offset: int, lost: int
 ) -> None:
     await move(store.cursors)
-
     before = await store.cursors.position(SUB, topic)
     after = await (await store.restart()).position(SUB, topic)
-
     assert (before.offset, before.lost) == (after.offset, after.lost) == (offset, lost)
 
 
@@ -84,7 +70,6 @@ async def test_what_was_handed_out_elsewhere_can_be_acknowledged_after_a_start(s
 async def test_a_dropped_cursor_stays_dropped(store: Store) -> None:
     await store.cursors.drop(SUB)
     await store.cursors.drop(SUB)
-
     assert await (await store.restart()).subscriptions() == frozenset()
 
 
@@ -233,10 +218,7 @@ async def test_a_caller_that_leaves_does_not_disturb_others_that_settle(store: S
 
 async def test_what_is_done_already_is_done(store: Store) -> None:
     taken = await store.cursors.take_over(SUB, TOPIC)
-
-    answers = await asyncio.gather(*(settle(store.cursors, taken, done((3, 4))) for _ in range(5)))
-
-    assert answers == [True] * 5
+    assert await asyncio.gather(*(settle(store.cursors, taken, done((3, 4))) for _ in range(5))) == [True] * 5
     assert await settle(store.cursors, taken, Change())
     assert ranges_of((await (await store.restart()).progress(SUB)).done) == [(3, 4)]
 

@@ -14,13 +14,9 @@ from ams.storage.cursors.entries import Entry, Kept
 from tests.storage.cursors.naive import Naive, changes, offsets, settle
 
 PROGRESS = Progress(
-    7,
-    3,
-    2,
-    bitmap_of([(9, 12), (70_000, 70_001), (2**40, 2**40 + 500)]),
-    {8: 1, 300: 12},
+    7, 3, 2, bitmap_of([(9, 12), (70_000, 70_001), (2**40, 2**40 + 500)]), {8: 1, 300: 12},
     Horizon(2**40 + 600, 1_790_000_000_123),
-)
+)  # fmt: skip
 IMAGE = bytes.fromhex(
     "0206b850069403c438b997f2c20200000000000000000000003b300100010000020001000000010009000200701100010000"
     "3b300000010000f30101000000f301940801cd01240c92cf0000010000000258cf000001a0c4506c7b"
@@ -32,14 +28,12 @@ DELTA = bytes.fromhex(
 
 def test_an_image_of_the_first_version_stays_readable_and_is_written_so() -> None:
     start = acks.unsettled(PROGRESS.floor, PROGRESS.epoch, PROGRESS.run)
-
     assert entries.replayed(start, [Entry(5, IMAGE)]) == Kept(PROGRESS, 1, 5)
     assert entries.image(PROGRESS) == IMAGE
 
 
 def test_a_delta_of_the_first_version_stays_readable_and_is_written_so() -> None:
     start = acks.unsettled(PROGRESS.floor, PROGRESS.epoch, PROGRESS.run)
-
     assert entries.replayed(start, [Entry(5, DELTA)]) == Kept(PROGRESS, 1, 5, len(DELTA))
     assert entries.delta(start, PROGRESS) == DELTA
 
@@ -61,8 +55,7 @@ def test_what_is_written_after_each_change_is_read_as_it_was(every: list[tuple[C
             stored = ([] if write.clears else stored) + ([write.entry] if write.entry else [])
             kept = write.after
             assert kept.progress == progress
-            start = acks.unsettled(progress.floor, progress.epoch, progress.run)
-            found = entries.replayed(start, stored)
+            found = entries.replayed(acks.unsettled(progress.floor, progress.epoch, progress.run), stored)
             assert found.progress._replace(horizon=progress.horizon) == progress
             # An entry does not say that a horizon ended, so a later one may come back with the later time of both.
             assert acks.farther(found.progress.horizon, progress.horizon) == found.progress.horizon
@@ -82,9 +75,7 @@ def test_an_image_takes_the_place_of_all_entries_before() -> None:
 
 def test_when_all_is_done_nothing_is_kept_but_the_row_of_the_cursor() -> None:
     kept = entries.written(Kept(acks.unsettled(0, 0, 1)), PROGRESS._replace(epoch=0)).after
-
     write = entries.written(kept, acks.unsettled(2**50, 0, 1))
-
     assert (write.clears, write.entry, write.after.entries) == (True, None, 0)
 
 
@@ -116,7 +107,6 @@ def test_an_image_is_written_when_there_are_many_bytes_of_deltas() -> None:
 def test_one_wrong_bit_is_an_error(entry: bytes, place: int, bit: int) -> None:
     data = bytearray(entry)
     data[place % len(data)] ^= 1 << bit
-
     with pytest.raises(ValueError, match="checksum|newer version"):
         entries.replayed(acks.unsettled(7, 0, 1), [Entry(1, bytes(data))])
 

@@ -62,8 +62,7 @@ async def test_a_node_that_has_not_heard_of_a_new_topic_does_not_throw_a_cursor_
 
     one, two = [await PostgresCursors.open(postgres_url, exists=exists) for _ in range(2)]
     await one.create(SUB, TOPIC, 5)
-    generation = (await one.position(SUB, OTHER)).generation
-    assert await one.hand_out(SUB, generation, 10)
+    assert await one.hand_out(SUB, (await one.position(SUB, OTHER)).generation, 10)
     await one.acknowledge(SUB, 9, DEADLINE)
 
     with pytest.raises(TopicGone):
@@ -114,9 +113,7 @@ async def test_the_first_move_may_come_long_after_the_start(postgres_url: str, m
 
 async def test_nodes_that_meet_a_new_topic_at_once_restart_the_cursor_once(nodes: Nodes) -> None:
     await nodes[0].seek(SUB, TOPIC, 7)
-
     met = await asyncio.gather(*(each.position(SUB, OTHER) for each in nodes * 3))
-
     assert {(each.offset, each.generation) for each in met} == {(0, 2)}
 
 
@@ -348,7 +345,6 @@ def seek(offset: int) -> Step:
 
 async def test_calls_for_one_cursor_follow_one_another_on_one_row() -> None:
     made = fold(ROW, [call(acknowledge(6)), call(acknowledge(30)), call(acknowledge(9)), call(acknowledge(9))])
-
     assert (made.after.value.offset, made.after.version) == (10, 72)
     assert [type(outcome) for outcome in made.outcomes] == [type(None), InvalidInput, type(None), type(None)]
 
@@ -368,6 +364,5 @@ async def test_a_seek_begins_a_series_of_versions_and_is_known_by_it_also_after_
 
 async def test_what_was_perhaps_written_before_is_written_again_even_if_it_is_there() -> None:
     made = fold(ROW, [call(acknowledge(3), unsure=True)])
-
     assert made.moves
     assert (made.after.value, made.after.version) == (ROW.value, ROW.version + 1)

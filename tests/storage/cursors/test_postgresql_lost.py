@@ -55,7 +55,6 @@ async def nodes_on(url: str) -> AsyncIterator[list[PostgresCursors]]:
 
 @contextlib.asynccontextmanager
 async def working(clients: list[Callable[[], Coroutine[Any, Any, None]]]) -> AsyncIterator[None]:
-    """Let clients do one thing after the other."""
     over = False
 
     async def work(client: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -134,8 +133,6 @@ async def test_a_server_killed_and_started_again_loses_nothing_and_fails_no_call
 
 
 async def where_it_stands(node: PostgresCursors) -> int:
-    """Return where the cursor stands, as soon as that can be told again."""
-
     async def told() -> list[int]:
         with contextlib.suppress(CursorsUnavailable):
             return [(await node.position(SUB, TOPIC)).offset]

@@ -81,16 +81,10 @@ def handed() -> Deed:
 
 generations = st.integers(0, 2)
 deeds = st.one_of(
-    st.builds(position, topics),
-    st.builds(hand_out, generations, offsets),
-    st.builds(hand_out, st.just(0), offsets),
-    st.builds(hand_out, st.just(0), offsets, offsets),
-    st.builds(acknowledge, offsets),
-    st.builds(acknowledge, offsets),
-    st.builds(seek, topics, offsets),
-    st.builds(retain, generations, offsets),
-    st.builds(handed),
-)
+    st.builds(position, topics), st.builds(hand_out, generations, offsets), st.builds(hand_out, st.just(0), offsets),
+    st.builds(hand_out, st.just(0), offsets, offsets), st.builds(acknowledge, offsets), st.builds(acknowledge, offsets),
+    st.builds(seek, topics, offsets), st.builds(retain, generations, offsets), st.builds(handed),
+)  # fmt: skip
 plans = st.lists(st.tuples(deeds, st.booleans(), st.sampled_from([0, 0, 400, 1_200])), max_size=25)
 
 

@@ -85,23 +85,19 @@ async def where(cursors: SqliteCursors, subscription: SubscriptionId = SUB) -> i
 
 async def test_the_database_syncs_every_commit(kept: Kept) -> None:
     connection = kept.cursors._connection
-
     modes = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")]
-
     assert modes == ["wal", 2]
 
 
 async def test_a_cursor_past_the_end_goes_back_and_this_is_said(kept: Kept, capsys: pytest.CaptureFixture[str]) -> None:
     await kept.cursors.seek(SUB, TOPIC, 100)
-
     assert await where(await kept.reopen(end=60)) == 60
     assert "cursors.past_the_end" in "".join(capsys.readouterr())
     assert await where(await kept.reopen(end=200)) == 60
 
 
 async def test_what_is_done_past_the_end_is_forgotten_and_said(kept: Kept, capsys: pytest.CaptureFixture[str]) -> None:
-    taken = await kept.cursors.take_over(SUB, TOPIC)
-    await settle(kept.cursors, taken, Change(done((40, 70)).done, {65: 1}))
+    await settle(kept.cursors, await kept.cursors.take_over(SUB, TOPIC), Change(done((40, 70)).done, {65: 1}))
 
     for end in (60, 100):
         progress = await (await kept.reopen(end)).progress(SUB)
@@ -290,9 +286,7 @@ async def test_a_change_that_cannot_be_undone_is_told_as_unknown(kept: Kept, mon
 async def test_what_is_done_in_the_group_in_which_a_subscription_is_made_again_is_all_there_is(kept: Kept) -> None:
     taken = await kept.cursors.take_over(SUB, TOPIC)
     await settle(kept.cursors, taken, Change(done((3, 9)).done, {1: 2}))
-
     await asyncio.gather(kept.cursors.create(SUB, TOPIC, 1), settle(kept.cursors, taken, done((5, 6))))
-
     assert facts_of(await (await kept.reopen()).progress(SUB), 0) == (1, taken.run, {5}, {}, None, 0)
 
 
@@ -339,6 +333,5 @@ async def test_a_folder_that_cannot_be_synced_is_refused(tmp_path: Path, monkeyp
 
 async def test_a_file_that_is_no_database_is_refused_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "cursors.db").write_bytes(b"something else entirely" * 100)
-
     with pytest.raises(Unusable, match="not a usable cursor database"):
         await SqliteCursors.open(str(tmp_path / "cursors.db"), ends={})

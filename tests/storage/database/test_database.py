@@ -23,7 +23,6 @@ from tests.support.waiting import wait_until_async
 
 @contextlib.asynccontextmanager
 async def prepared(url: str) -> AsyncIterator[Database]:
-    """Open a database with the registry's tables."""
     opened = Database(url, REGISTRY)
     await opened.prepare(lambda connection: prepare(connection, REGISTRY))
     yield opened
@@ -58,7 +57,6 @@ async def test_work_that_fails_leaves_nothing_behind(database: Database) -> None
 async def test_a_broken_rule_no_client_can_meet_is_no_clients_fault(database: Database) -> None:
     await database.write(lambda connection: add_project("P", connection))
     same = insert(projects).values(id="P", name="Q", description="", created_on=0, modified_on=0)
-
     with pytest.raises(RegistryUnavailable):
         await database.write(lambda connection: connection.execute(same))
 
@@ -101,7 +99,6 @@ async def test_many_writers_each_get_their_turn(database: Database) -> None:
     await asyncio.gather(
         *(database.write(lambda connection, name=f"P{n}": add_project(name, connection)) for n in range(50))
     )
-
     assert await database.read(count_projects) == 50
 
 
@@ -217,9 +214,7 @@ class Server:
 
 async def test_a_database_that_is_there_is_asked_by_all_at_once() -> None:
     server, patience = Server(), Patience()
-
     assert await asyncio.gather(*(patience.keep_trying(server.attempt) for _ in range(20))) == ["answer"] * 20
-
     assert (server.asked, server.most_at_once) == (20, 20)
 
 

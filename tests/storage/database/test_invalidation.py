@@ -76,7 +76,6 @@ async def test_a_hit_neither_fills_nor_suspends() -> None:
 
 async def test_what_does_not_exist_is_not_remembered() -> None:
     cache: Cache[str, str] = Cache(10)
-
     assert await cache.find("a", answer(None)) is None
     assert await cache.find("a", answer("made since")) == "made since"
 
@@ -101,7 +100,6 @@ async def test_a_fill_that_began_before_a_forgetting_is_not_kept(forget: Callabl
 
 def test_what_is_said_to_other_nodes_is_read_by_them() -> None:
     forget = Invalidation(TOPIC, ("p", "T" * 255))
-
     assert Invalidation.read(forget.text()) == forget
     assert len(forget.text()) < 8_000
 

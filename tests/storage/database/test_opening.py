@@ -89,7 +89,6 @@ def test_migrations_give_the_tables_a_new_database_gets(connection: Connection, 
 
 def test_migrations_leave_nothing_to_do(connection: Connection, schema: Schema) -> None:
     migrate(connection, schema)
-
     tables = [schema.tables, schema.outcomes.metadata] if connection.dialect.name == "postgresql" else [schema.tables]
     context = MigrationContext.configure(connection, opts={"version_table": schema.version})
     assert compare_metadata(context, tables) == []
@@ -98,15 +97,12 @@ def test_migrations_leave_nothing_to_do(connection: Connection, schema: Schema) 
 def test_the_head_is_the_newest_migration(schema: Schema) -> None:
     config = Config()
     config.set_main_option("script_location", schema.migrations)
-
     assert ScriptDirectory.from_config(config).get_current_head() == schema.head
 
 
 def test_a_database_of_an_older_version_is_migrated(connection: Connection, schema: Schema) -> None:
     connection.exec_driver_sql(f"CREATE TABLE {schema.version} (version_num VARCHAR(32) NOT NULL)")
-
     prepare(connection, schema)
-
     assert set(schema.tables.tables) <= set(described(connection))
     assert connection.exec_driver_sql(f"SELECT version_num FROM {schema.version}").scalar() == schema.head
 
@@ -114,7 +110,6 @@ def test_a_database_of_an_older_version_is_migrated(connection: Connection, sche
 def test_a_database_of_a_newer_version_is_refused(connection: Connection, schema: Schema) -> None:
     create(connection, schema)
     connection.exec_driver_sql(f"UPDATE {schema.version} SET version_num = '9999'")
-
     with pytest.raises(Unusable, match="newer version"):
         prepare(connection, schema)
 
@@ -124,18 +119,13 @@ def test_a_database_of_a_newer_version_is_refused(connection: Connection, schema
 )
 def test_somebody_elses_database_is_refused(connection: Connection, schema: Schema, table: str) -> None:
     connection.exec_driver_sql(f"CREATE TABLE {table} (text TEXT)")
-
     with pytest.raises(Unusable, match="belongs to something else"):
         prepare(connection, schema)
 
 
 @pytest.mark.parametrize("first", [REGISTRY, AUTHN], ids=lambda schema: schema.what)
-def test_the_registry_and_the_certificate_service_share_a_database_whoever_comes_first(
-    connection: Connection, first: Schema
-) -> None:
+def test_registry_and_certificate_service_share_a_database_in_any_order(connection: Connection, first: Schema) -> None:
     second = AUTHN if first is REGISTRY else REGISTRY
-
     for each in (first, second, first, second):
         prepare(connection, each)
-
     assert set(REGISTRY.tables.tables) | set(AUTHN.tables.tables) <= set(described(connection))

@@ -72,7 +72,6 @@ async def test_a_pooler_but_by_the_session_is_refused_with_the_reason(
     with pooler(shared, postgres_url, mode) as through, pytest.raises(Unusable) as refused:
         async with open_registry_at(through):
             pass
-
     assert str(refused.value) == POOLED
 
 

@@ -150,7 +150,6 @@ async def test_a_listening_connection_that_was_ended_is_made_anew(nodes: tuple[R
 
 
 def end_listening(url: str) -> int:
-    """End the connections that listen in a database; return how many there were."""
     with contextlib.closing(psycopg.connect(url, autocommit=True)) as connection:
         ending = """
             SELECT pg_terminate_backend(pid) FROM pg_stat_activity
@@ -244,9 +243,7 @@ async def test_a_key_of_a_shared_registry_must_be_given() -> None:
 
 
 @pytest.mark.parametrize("is_old", [False, True], ids=["make", "migrate"])
-async def test_nodes_that_start_together_make_or_migrate_the_tables_once(
-    postgres_url: str, is_old: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_starting_nodes_migrate_once(postgres_url: str, is_old: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ams.storage.database.postgresql_connection._LIMITS", ("60000", "60000", "60000"))
     if is_old:
         with psycopg.connect(postgres_url, autocommit=True) as connection:
@@ -272,7 +269,6 @@ async def test_a_database_that_cannot_hold_every_text_is_refused(postgres_url: s
 async def test_a_server_that_is_not_there_is_told_in_one_line() -> None:
     with pytest.raises(RegistryUnavailable, match=r"^the registry's database does not answer: .*refused") as caught:
         await Registry.open(f"postgresql://ams@127.0.0.1:{free_port()}/ams", KEY, password="hidden")
-
     assert "hidden" not in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -280,7 +276,6 @@ async def test_a_server_that_is_not_there_is_told_in_one_line() -> None:
 async def test_a_start_while_others_are_long_at_the_tables_ends_and_says_why(url: str) -> None:
     with psycopg.connect(url) as importing:
         importing.execute(f"SELECT pg_advisory_xact_lock({0x616D735F72656769})")
-
         with pytest.raises(RegistryUnavailable, match=r": a node makes or migrates tables, or an import"):
             await Registry.open(url, KEY)
 

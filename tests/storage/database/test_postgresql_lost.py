@@ -37,7 +37,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
 
 @pytest.fixture
 def database(server: Postgres) -> str:
-    """The name of a fresh database."""
     name = f"test_{new_uuid().replace('-', '_')}"
     server.create_database(name)
     return name
@@ -51,7 +50,6 @@ def link(server: Postgres) -> Iterator[Link]:
 
 @pytest.fixture
 async def linked(server: Postgres, database: str, link: Link) -> AsyncIterator[Registry]:
-    """A registry that reaches the server by a link."""
     url = server.url(database).replace(f":{server.port(1)}/", f":{link.port}/")
     async with open_registry_at(url) as registry:
         yield registry
@@ -62,8 +60,6 @@ async def make_topic(registry: Registry) -> TopicId:
 
 
 class Adding:
-    """Callers who add, one after the other each, and what they were told."""
-
     def __init__(self, registries: list[Registry], topic: TopicId, callers: int = 3) -> None:
         self.answered = self.failed = 0
         self._over = False

@@ -28,8 +28,6 @@ SMALL: dict[str, Any] = {"min_free_bytes": 0, "reserve_bytes": 0, "check_interva
 
 @dataclass
 class Embedded:
-    """The embedded log on a disk in memory."""
-
     clock: ManualClock = field(default_factory=ManualClock)
     disk: UnreliableDisk = field(default_factory=UnreliableDisk)
     folder: str = "/log"
@@ -138,7 +136,6 @@ def numbered(first: int, count: int, size: int = 0) -> list[Message]:
 
 
 async def append_each(log: Log, topic: TopicId, count: int, size: int, first: int = 0) -> None:
-    """Append messages one by one."""
     for number in range(first, first + count):
         await log.append(topic, numbered(number, 1, size=size))
 

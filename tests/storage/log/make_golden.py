@@ -58,7 +58,6 @@ def keyed(number: int) -> list[Message]:
 
 
 async def write_ordering_keys(log: EmbeddedLog) -> None:
-    """Add a topic with ordering keys."""
     await log.create(KEYED)
     for number in range(6):
         await log.append(KEYED, keyed(number), key=f"append{number}")

@@ -85,14 +85,10 @@ async def test_calls_for_an_unknown_topic_are_not_found(log: Log):
     unknown = new_topic_id()
 
     for call in (
-        log.append(unknown, texts("a")),
-        log.append(unknown, texts("a"), key="k"),
-        log.read(unknown, 0, max_messages=1, max_bytes=1),
-        log.bounds(unknown),
-        log.offset_at(unknown, 0),
-        log.totals(unknown),
-        log.wait(unknown, 0, 0.1),
-    ):
+        log.append(unknown, texts("a")), log.append(unknown, texts("a"), key="k"),
+        log.read(unknown, 0, max_messages=1, max_bytes=1), log.bounds(unknown), log.offset_at(unknown, 0),
+        log.totals(unknown), log.wait(unknown, 0, 0.1),
+    ):  # fmt: skip
         with pytest.raises(TopicGone, match="Topic doesn't exist"):
             await call
 
@@ -176,10 +172,8 @@ async def test_a_hold_given_up_while_appends_are_under_way_holds_nothing(log: Lo
 
 async def test_more_than_one_append_may_hold_is_too_large_and_nothing_is_stored(log: Log, topic: TopicId):
     huge = texts("A" * 3_000_000) * 100
-
     with pytest.raises(TooLarge):
         await log.append(topic, huge)
-
     assert await log.bounds(topic) == Bounds(0, 0)
 
 
@@ -242,7 +236,6 @@ async def test_a_cancelled_create_leaves_the_topic_there_or_not(log: Log):
 async def test_a_wait_ends_at_once_when_there_is_something_and_else_after_its_time(log: Log, topic: TopicId):
     for seconds in (0, 0.01):
         assert not await log.wait(topic, 0, seconds)
-
     await log.append(topic, texts("a"))
     assert await log.wait(topic, 0, 10)
 
@@ -286,13 +279,9 @@ async def test_closing_the_log_ends_waits_and_finishes_what_was_accepted(engine:
         assert not await waiting
     assert [answer.first for answer in await asyncio.gather(*appends)] == list(range(50))
     for call in (
-        log.append(topic, texts("late")),
-        log.append(topic, texts("late"), key="k"),
-        log.read(topic, 0, max_messages=1, max_bytes=1),
-        log.bounds(topic),
-        log.create(new_topic_id()),
-        log.drop(topic),
-    ):
+        log.append(topic, texts("late")), log.append(topic, texts("late"), key="k"),
+        log.read(topic, 0, max_messages=1, max_bytes=1), log.bounds(topic), log.create(new_topic_id()), log.drop(topic),
+    ):  # fmt: skip
         with pytest.raises(LogUnavailable):
             await call
 

@@ -19,9 +19,7 @@ async def test_an_append_with_a_key_already_seen_returns_the_first_answer(log: L
     await engine.let_pass(10)
     await log.append(topic, texts("c"))
 
-    again = await log.append(topic, texts("a", "b"), key="k")
-
-    assert again == first
+    assert await log.append(topic, texts("a", "b"), key="k") == first
     assert await log.bounds(topic) == Bounds(0, 3)
 
 
@@ -31,13 +29,10 @@ async def test_a_key_with_other_content_is_refused_and_the_order_of_attributes_d
     assert await log.append(topic, [message("a", {"z": "3", "x": "1", "y": "2"}, "bed 4")], key="k") == first
     same = message("a", {"x": "1", "y": "2", "z": "3"}, "bed 4")
     for other in (
-        texts("b"),
-        [same, same],
-        [message("a", {"x": "2", "y": "1", "z": "3"}, "bed 4")],
-        [message("a", {"x": "1", "y": "2"}, "bed 4")],
-        [message("a", {"x": "1", "y": "2", "z": "3"}, "bed 5")],
+        texts("b"), [same, same], [message("a", {"x": "2", "y": "1", "z": "3"}, "bed 4")],
+        [message("a", {"x": "1", "y": "2"}, "bed 4")], [message("a", {"x": "1", "y": "2", "z": "3"}, "bed 5")],
         [message("a", {"x": "1", "y": "2", "z": "3"})],
-    ):
+    ):  # fmt: skip
         with pytest.raises(KeyReused):
             await log.append(topic, other, key="k")
     assert await log.bounds(topic) == Bounds(0, 1)
@@ -60,16 +55,13 @@ async def test_what_was_answered_to_a_key_is_told_without_appending(log: Log, to
 async def test_an_append_under_way_is_awaited_before_its_answer_is_told(log: Log, topic: TopicId):
     appending = asyncio.ensure_future(log.append(topic, texts("a"), key="k"))
     await asyncio.sleep(0)
-
     assert await log.answered(topic, texts("a"), "k") == await appending
 
 
 async def test_keys_of_different_topics_have_nothing_to_do_with_each_other(log: Log):
     one, other = await new_topic(log), await new_topic(log)
-
     await log.append(one, texts("a"), key="k")
     answer = await log.append(other, texts("b"), key="k")
-
     assert (answer.first, answer.count) == (0, 1)
 
 
@@ -77,13 +69,11 @@ async def test_an_empty_or_long_key_is_refused_and_nothing_is_stored(log: Log, t
     for key in ("", "k" * 256):
         with pytest.raises(InvalidInput):
             await log.append(topic, texts("a"), key=key)
-
     assert await log.bounds(topic) == Bounds(0, 0)
 
 
 async def test_appends_with_the_same_key_at_once_are_stored_once(log: Log, topic: TopicId):
     answers = await asyncio.gather(*(log.append(topic, texts("a", "b"), key="k" * 255) for _ in range(20)))
-
     assert set(answers) == {answers[0]}
     assert await log.bounds(topic) == Bounds(0, 2)
 
@@ -93,9 +83,7 @@ async def test_a_key_is_free_again_when_its_append_was_cancelled_and_not_stored(
     task.cancel()
     await asyncio.wait({task})
 
-    answer = await log.append(topic, texts("a"), key="k")
-
-    assert answer.first == 0
+    assert (await log.append(topic, texts("a"), key="k")).first == 0
     assert await all_fragments(log, topic) == fragments(texts("a"))
 
 
@@ -115,11 +103,8 @@ async def test_totals_are_of_all_that_was_ever_published_and_survive_a_restart(e
 
 
 KEYED = [
-    message("a", {}, "bed 4"),
-    message("b", {"ams:key": "x"}, 'b\u00e9d "5",'),
-    message("c"),
-    message("d", {"n": "1"}),
-]
+    message("a", {}, "bed 4"), message("b", {"ams:key": "x"}, 'b\u00e9d "5",'), message("c"), message("d", {"n": "1"}),
+]  # fmt: skip
 
 
 async def test_keys_are_read_as_they_were_appended(engine: Engine):
@@ -183,9 +168,7 @@ def test_a_record_says_whether_it_has_ordering_keys(appends: list[list[Message]]
 
 @pytest.mark.parametrize("sizes", [[10, 20, 5], [70_000, 10, 70_000]])
 async def test_reads_that_begin_within_a_record_find_the_keys(log: Log, sizes: list[int], topic: TopicId):
-    sent = [message("A" * 4 * size, {}, f"k{place}") for place, size in enumerate(sizes)]
-    await log.append(topic, sent)
-
+    await log.append(topic, [message("A" * 4 * size, {}, f"k{place}") for place, size in enumerate(sizes)])
     for start in range(len(sizes)):
         [read] = await log.read(topic, start, max_messages=1, max_bytes=1)
         assert ordering_key_of(read.fragment) == f"k{start}"

@@ -40,9 +40,7 @@ async def test_a_binding_is_found_as_it_was_made(registry: Registry, anna: User,
     assert await registry.bindings.of(root.id) == []
 
 
-async def test_an_identity_stands_for_the_user_it_is_bound_to_with_what_that_may_now(
-    registry: Registry, project: Project
-) -> None:
+async def test_an_identity_stands_for_its_user_with_what_that_may_now(registry: Registry, project: Project) -> None:
     anna = await make_user(registry, "anna", {project.id: ("publisher",)}, "admin_viewer")
     assert await registry.bindings.principal(ISSUER, SUBJECT) is None
     await bind(registry, anna)
@@ -50,15 +48,13 @@ async def test_an_identity_stands_for_the_user_it_is_bound_to_with_what_that_may
     principal = Principal(anna.id, anna.name, frozenset({"admin_viewer"}), {project.id: frozenset({"publisher"})})
     assert await registry.bindings.principal(ISSUER, SUBJECT) == (principal, False)
     await registry.users.set_roles(anna.id, project.id, ("consumer",))
-    found = await registry.bindings.principal(ISSUER, SUBJECT)
-    assert found[0].project_roles == {project.id: {"consumer"}}
+    assert (await registry.bindings.principal(ISSUER, SUBJECT))[0].project_roles == {project.id: {"consumer"}}
 
 
 async def test_any_other_identity_is_nobody(registry: Registry, anna: User) -> None:
     await bind(registry, anna)
     other = ("bob", SUBJECT.upper(), SUBJECT + "\0", "", "\ud800", "x" * 100_000)
     others = [(ISSUER, subject) for subject in other] + [(ISSUER + "/", SUBJECT), (SUBJECT, ISSUER)]
-
     assert [each for each in others if await registry.bindings.principal(*each) is not None] == []
 
 
@@ -163,25 +159,16 @@ async def test_roles_of_an_identity_are_followed_once(registry: Registry, wanted
 
 
 async def roles_now(registry: Registry) -> Mapping[ProjectId, AbstractSet[str]]:
-    found = await registry.bindings.principal(ISSUER, SUBJECT)
-    return found[0].project_roles
+    return (await registry.bindings.principal(ISSUER, SUBJECT))[0].project_roles
 
 
 PLAIN = Issuer("plain", "https://plain.example", audiences=("ams",))
 FULL = Issuer(
-    "full",
-    "https://full.example/realm",
-    audiences=("ams", "other"),
-    clients=("app",),
-    jwks_url="https://full.example/keys",
-    introspect="opaque",
-    introspection_url="https://full.example/introspect",
-    client_id="ams",
-    client_secret="hunter2 of the tests",
-    create_users=True,
-    entitlement_claims=("groups",),
+    "full", "https://full.example/realm", audiences=("ams", "other"), clients=("app",),
+    jwks_url="https://full.example/keys", introspect="opaque", introspection_url="https://full.example/introspect",
+    client_id="ams", client_secret="hunter2 of the tests", create_users=True, entitlement_claims=("groups",),
     roles=(RoleRule("urn:example:group:vo:role=member#aai.example", "P", ("publisher", "consumer")),),
-)
+)  # fmt: skip
 
 
 async def test_issuers_are_found_as_they_were_made_oldest_first_and_a_change_counts_at_once(registry: Registry):
@@ -235,5 +222,4 @@ async def test_one_whose_secret_is_damaged_is_there_without_it_and_said(registry
     with capture_logs() as logged:
         assert await registry.issuers.all() == (replace(FULL, client_secret=""), PLAIN)
 
-    said = [each["issuer"] for each in logged if each["event"] == "issuer.secret_damaged"]
-    assert said == ["full"]
+    assert [each["issuer"] for each in logged if each["event"] == "issuer.secret_damaged"] == ["full"]

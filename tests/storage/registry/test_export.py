@@ -90,7 +90,6 @@ async def test_a_named_token_opens_by_its_hash_alone_and_identities_are_filled_i
 
 async def test_a_parallel_subscription_and_a_snapshot_are_filled_in_as_they_were(registry: Registry):
     await registry.fill([*LINES, *PARALLEL], {}, nothing)
-
     subscription, snapshot = (await contents(registry))[-2:]
     assert subscription.parallel == PARALLEL[0].parallel
     assert snapshot == PARALLEL[1]
@@ -102,14 +101,9 @@ async def test_labels_and_what_is_said_of_schemas_are_filled_in_as_they_were(reg
         revisions=(Revision(revision=1, type="json", created_on=5), Revision(revision=3, type="avro", created_on=6)),
     )  # fmt: skip
     topic = Topic(
-        project="P",
-        name="T",
-        schema="X",
-        schema_encoding="BINARY",
-        first_revision=1,
-        last_revision=3,
+        project="P", name="T", schema="X", schema_encoding="BINARY", first_revision=1, last_revision=3,
         labels={"a": "1"},
-    )
+    )  # fmt: skip
     labelled = [msgspec.structs.replace(each, labels={"b": "2"}) for each in PARALLEL]
     bare = Topic(project="P", name="T2", deleted_schema="JSON")
 
@@ -162,5 +156,4 @@ async def test_of_what_fails_at_the_end_nothing_is_there(registry: Registry):
 async def test_a_name_that_is_taken_after_all_leaves_nothing(registry: Registry):
     with pytest.raises(AlreadyExists):
         await registry.fill([*LINES, LINES[1]], {}, nothing)
-
     assert await registry.is_empty()

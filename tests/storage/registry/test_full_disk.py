@@ -31,8 +31,6 @@ class Disk(FreeSpace):
 
 
 class World:
-    """A registry with one of everything, on that disk."""
-
     disk: Disk
     registry: Registry
     project: Project

@@ -52,9 +52,7 @@ async def known(store: IdempotencyRecords, topic: TopicId, key: bytes = KEY) -> 
     return await store.known(topic, key)
 
 
-async def test_who_comes_second_is_told_of_the_first_and_where_its_messages_are(
-    store: IdempotencyRecords, topic: TopicId
-) -> None:
+async def test_the_second_is_told_of_the_first_and_its_messages(store: IdempotencyRecords, topic: TopicId) -> None:
     assert await store.known(topic, KEY) is None
     assert await store.claim(topic, KEY, CONTENT, END, MINE) is None
     claim = await known(store, topic)
@@ -69,8 +67,7 @@ async def test_who_comes_second_is_told_of_the_first_and_where_its_messages_are(
     await store.settle(topic, KEY, APPENDED)
 
     assert (await known(store, topic)).appended == APPENDED
-    again = await store.claim(topic, KEY, CONTENT, END, OTHERS)
-    assert again.appended == APPENDED
+    assert (await store.claim(topic, KEY, CONTENT, END, OTHERS)).appended == APPENDED
 
 
 async def test_of_many_who_take_over_one_does(store: IdempotencyRecords, topic: TopicId, time_passes: Pass) -> None:
@@ -120,8 +117,7 @@ async def test_a_slow_one_does_not_give_up_what_another_took_over(store: Idempot
 
 
 async def test_old_claims_go(registry: Registry, store: IdempotencyRecords, topic: TopicId, time_passes: Pass) -> None:
-    project = await make_project(registry, "Q")
-    other = (await new_topic(registry, project)).id
+    other = (await new_topic(registry, await make_project(registry, "Q"))).id
     for each in (topic, other):
         await store.claim(each, KEY, CONTENT, END, MINE)
     await time_passes(60_000)
@@ -161,7 +157,6 @@ async def test_old_claims_go_before_their_topic(store: IdempotencyRecords, topic
 
 async def test_bytes_add_up_by_topic(store: IdempotencyRecords, topic: TopicId) -> None:
     assert await store.bytes_of(topic) == 0
-
     await store.add_bytes({topic: 10, new_topic_id(): 5})
     await store.add_bytes({topic: 2**40})
 

@@ -49,7 +49,6 @@ async def test_everything_is_there_after_a_restart(registry_url: str) -> None:
 
 async def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     (tmp_path / "registry.db").write_bytes(b"these are not the rows you are looking for" * 100)
-
     with pytest.raises(Unusable, match=r"^the registry's database is not usable: file is not a database$"):
         await Registry.open(sqlite_url(str(tmp_path / "registry.db")), KEY)
 
@@ -57,7 +56,6 @@ async def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
 async def test_any_folder_name_will_do(tmp_path: Path) -> None:
     folder = tmp_path / "a b?c#d%20é"
     folder.mkdir()
-
     async with open_registry(folder):
         assert (folder / "registry.db").exists()
 
@@ -87,12 +85,10 @@ async def test_whose_a_token_or_an_identity_is_needs_an_index_only_however_many_
     await registry.bindings.create(anna.id, "b", "https://i.example", "s", created_by=None)
 
     for ask in (
-        lambda: registry.users.principal(text),
-        lambda: registry.users.principal("nobody's"),
-        lambda: registry.named_tokens.find(anna.id, ci),
-        lambda: registry.bindings.principal("https://i.example", "s"),
+        lambda: registry.users.principal(text), lambda: registry.users.principal("nobody's"),
+        lambda: registry.named_tokens.find(anna.id, ci), lambda: registry.bindings.principal("https://i.example", "s"),
         lambda: registry.bindings.of(anna.id),
-    ):
+    ):  # fmt: skip
         assert await searched_through(registry, ask) == []
 
 
@@ -103,8 +99,6 @@ ISSUER = Issuer("i", "https://i.example", audiences=("ams",), client_id="ams", c
 
 
 class SecretsOfEachKind:
-    """One secret of each kind in a registry."""
-
     def __init__(self, registry: Registry) -> None:
         self.registry = registry
         self.push = [new_secret(), new_secret()]
@@ -122,7 +116,6 @@ class SecretsOfEachKind:
         await self.registry.issuers.create(ISSUER, None)
 
     async def check(self, registry: Registry) -> None:
-        """Check that all of them are what they were."""
         for token in (self.own, self.named):
             assert (await registry.users.principal(token)).name == "anna"
         assert (await registry.users.by_token(self.own)).name == "anna"
@@ -166,7 +159,6 @@ async def test_secrets_stay_what_they_are_under_another_key(tmp_path: Path, cloc
 async def test_another_key_is_refused(registry_url: str) -> None:
     async with open_registry_at(registry_url):
         pass
-
     with pytest.raises(Unusable, match="the token key is not the one"):
         await Registry.open(registry_url, bytes(32))
 
@@ -174,7 +166,6 @@ async def test_another_key_is_refused(registry_url: str) -> None:
 async def test_what_is_secret_is_not_shown_by_accident(registry: Registry) -> None:
     user = await make_user(registry, "anna")
     registration = await registry.registrations.create(Applicant("bert"))
-
     assert str(user.token) not in repr(user)
     assert registration.activation_token not in repr(registration)
 
@@ -258,9 +249,7 @@ async def test_what_has_no_endpoint_loses_secrets(registry: Registry, project: P
 async def test_a_deleted_subscription_takes_its_secrets_with_it(registry: Registry, project: Project) -> None:
     subscription = await new_push_subscription(registry, project)
     await registry.push_secrets.rotate(subscription, "whsec_first", HOUR, anything)
-
     await registry.subscriptions.delete(project.id, "S")
-
     assert await registry.push_secrets.all_valid() == {}
 
 

@@ -40,20 +40,15 @@ MAKERS: Mapping[str, Callable[..., Awaitable[Any]]] = {
 @pytest.mark.parametrize("kind", MAKERS)
 async def test_one_of_many_parallel_makers_wins(registry: Registry, project: Project, kind: str) -> None:
     makers = [MAKERS[kind](registry, project, "N") for _ in range(20)]
-
     outcomes = await asyncio.gather(*makers, return_exceptions=True)
-
-    lost = [str(each) for each in outcomes if isinstance(each, AlreadyExists)]
-    assert lost == [f"{kind} already exists"] * 19
+    assert [str(each) for each in outcomes if isinstance(each, AlreadyExists)] == [f"{kind} already exists"] * 19
 
 
 @pytest.mark.parametrize("kind", ["Topic", "Subscription", "Schema", "User"])
 async def test_nothing_is_made_in_a_project_that_is_gone(registry: Registry, kind: str) -> None:
     gone = Project("gone", "gone", "", 0, 0, None)
-
     with pytest.raises(NotFound, match=r"^project doesn't exist$"):
         await MAKERS[kind](registry, gone, "N")
-
     assert await registry.is_empty()
 
 
@@ -78,7 +73,6 @@ def listed(request: pytest.FixtureRequest, registry: Registry, project: Project)
 
 async def test_names_are_case_sensitive(project: Project, listed: Listed) -> None:
     made = await listed.make()
-
     assert await listed.found() == made
     assert await listed.records.find(project.id, "n") is None
     assert await listed.records.ids() == {made.id}
@@ -131,9 +125,7 @@ async def test_deleting_takes_everything_the_project_owns(registry: Registry, to
     await registry.topics.set_access_list(project.id, "T", ["anna"])
     subscription, kept = await new_subscription(registry, project), await new_topic(registry, other)
 
-    owned = await registry.projects.delete(project.id)
-
-    assert owned == ([topic.id], [subscription.id])
+    assert await registry.projects.delete(project.id) == ([topic.id], [subscription.id])
     assert await registry.projects.find("P") is None
     assert await registry.topics.ids() == {kept.id}
     assert await registry.subscriptions.ids() == set()
@@ -258,18 +250,14 @@ async def test_the_latest_use_stays_whoever_stores_it(registry: Registry, projec
 async def test_of_many_uses_at_once_the_latest_stays(registry: Registry, project: Project, clock: ManualClock) -> None:
     made = [await new_expiring(registry, project, name) for name in "abc"]
     rounds = [{each.id: clock.wall() + past for each in made} for past in range(20)]
-
     await asyncio.gather(*map(registry.subscriptions.note_uses, rounds))
-
     assert [each.used - clock.wall() for each in await registry.subscriptions.expiring()] == [19, 19, 19]
 
 
 async def test_a_pull_that_is_stored_is_a_use(registry: Registry, project: Project, clock: ManualClock) -> None:
     made, pulled = await new_expiring(registry, project), clock.wall() + 50
     await registry.tallies.store([], {made.id: Tally(1, 10, Rate(1, pulled, None))})
-
     [found] = await registry.subscriptions.expiring()
-
     assert (found.noted, found.used) == (clock.wall(), pulled)
 
 
@@ -301,7 +289,6 @@ async def test_what_is_detached_is_found_so_and_stands_nowhere(registry: Registr
     made, other = await new_expiring(registry, project, "a"), await new_expiring(registry, project, "b", None)
     await registry.subscriptions.change_options(project.id, made.name, lambda _: replace(GOES, detached=True))
 
-    found = await registry.subscriptions.find(project.id, made.name)
-    assert found.is_detached
+    assert (await registry.subscriptions.find(project.id, made.name)).is_detached
     assert await registry.subscriptions.attached_ids() == {other.id}
     assert [each.id for each in await registry.subscriptions.expiring()] == [made.id]

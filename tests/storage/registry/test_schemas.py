@@ -36,7 +36,6 @@ async def attached(registry: Registry, project: ProjectId) -> AttachedSchema | N
 
 async def test_of_two_changes_of_one_revision_one_is_made(registry: Registry, schema: Schema) -> None:
     outcomes = await asyncio.gather(*(registry.schemas.update(schema, content=OBJECTS) for _ in range(5)))
-
     assert len([outcome for outcome in outcomes if outcome is not None]) == 1
     assert await registry.schemas.update(schema, name=Y) is None
 
@@ -99,8 +98,7 @@ async def test_revisions_come_newest_first_and_dated(registry: Registry, schema:
 
 
 async def test_a_deleted_revision_leaves_the_others(registry: Registry, schema: Schema) -> None:
-    second = await changed(registry, schema, OBJECTS)
-    third = await changed(registry, second, ANY)
+    third = await changed(registry, await changed(registry, schema, OBJECTS), ANY)
 
     assert await registry.schemas.delete_revision(schema.id, 2) == third
 

@@ -38,9 +38,7 @@ async def test_what_is_stored_is_found_by_topic_and_project(registry: Registry, 
 
 async def test_what_was_made_of_another_tally_is_left_out(registry: Registry, project: Project, topic: Topic) -> None:
     assert await registry.tallies.store([advance(topic, 0, 2)], {}) == {topic.id}
-
     assert not await registry.tallies.store([advance(topic, 0, 3), advance(topic, 1, 3)], {})
-
     assert await registry.tallies.project_days(project.id, 30) == {DAY: 2}
     assert (await registry.tallies.of([topic.id]))[0].tally.messages == 2
 
@@ -48,7 +46,6 @@ async def test_what_was_made_of_another_tally_is_left_out(registry: Registry, pr
 async def test_only_the_newest_days_are_told(registry: Registry, project: Project, topic: Topic) -> None:
     for number in range(4):
         await registry.tallies.store([advance(topic, number, number + 1, f"2024-03-0{number + 1}")], {})
-
     assert list((await registry.tallies.topic(topic.id, 2))[1]) == ["2024-03-04", "2024-03-03"]
     assert list(await registry.tallies.project_days(project.id, 3)) == ["2024-03-04", "2024-03-03", "2024-03-02"]
 
@@ -66,7 +63,6 @@ async def test_a_deleted_topic_leaves_days_of_its_project(registry: Registry, pr
 
 async def test_pulls_of_a_subscription_that_is_gone_are_left_out(registry: Registry) -> None:
     await registry.tallies.store([], {"gone": Tally(1, 1, RATE)})
-
     assert await registry.tallies.pulled("gone") == Tally()
 
 
@@ -81,14 +77,9 @@ async def test_a_restarted_topic_counts_from_nothing(registry: Registry, project
 
 
 Make = Callable[[Registry, Project, str], Awaitable[object]]
-
-
-def new_member(registry: Registry, project: Project, name: str) -> Awaitable[object]:
-    return make_user(registry, name, {project.id: ()})
-
-
-KINDS = [
-    (TOPICS, 3, new_topic), (SUBSCRIPTIONS, 3, new_subscription), (SCHEMAS, 3, new_schema), (MEMBERS, 3, new_member),
+KINDS: list[tuple[str, int, Make]] = [
+    (TOPICS, 3, new_topic), (SUBSCRIPTIONS, 3, new_subscription), (SCHEMAS, 3, new_schema),
+    (MEMBERS, 3, lambda registry, project, name: make_user(registry, name, {project.id: ()})),
     (SCHEMA_BYTES, 6, new_schema),
 ]  # fmt: skip
 

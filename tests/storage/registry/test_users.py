@@ -50,11 +50,9 @@ async def test_a_look_up_under_way_does_not_revive_a_revoked_token(registry: Reg
     tokens = [str(anna.token), await new_token(registry, anna)]
 
     await asyncio.gather(
-        *(registry.users.principal(each) for each in tokens * 10),
-        registry.users.refresh_token(anna.id),
-        registry.named_tokens.revoke(anna.id, "ci"),
-        *(registry.users.principal(each) for each in tokens * 10),
-    )
+        *(registry.users.principal(each) for each in tokens * 10), registry.users.refresh_token(anna.id),
+        registry.named_tokens.revoke(anna.id, "ci"), *(registry.users.principal(each) for each in tokens * 10),
+    )  # fmt: skip
 
     assert [await registry.users.principal(each) for each in tokens] == [None, None]
 
@@ -141,7 +139,6 @@ async def test_a_user_with_a_damaged_token_is_shown_without_it(registry: Registr
 
 async def test_whether_anybody_holds_a_service_role(registry: Registry, project: Project) -> None:
     await make_user(registry, "anna", {project.id: ("service_admin",)}, "metrics_viewer", "push_worker")
-
     assert await registry.users.hold("push_worker")
     assert not await registry.users.hold("service_admin")
     assert not await registry.users.hold("push")
@@ -149,17 +146,13 @@ async def test_whether_anybody_holds_a_service_role(registry: Registry, project:
 
 async def test_roles_of_a_stranger_stay(registry: Registry, project: Project, anna: User, clock: ManualClock) -> None:
     clock.advance(5_000)
-
     assert not await registry.users.set_roles(anna.id, project.id, ["consumer"])
-
     assert await registry.users.by_id(anna.id) == anna
 
 
 async def test_a_page_may_begin_beyond_all_numbers_there_are(registry: Registry) -> None:
     await make_user(registry, "anna")
-
     page = await registry.users.page(PageRequest(token=page_token(10**17)))
-
     assert [user.name for user in page.items] == ["anna"]
     assert not (await registry.users.page(PageRequest(2**70, page_token(0)))).items
 
@@ -202,7 +195,6 @@ async def test_it_stands_for_its_user(registry: Registry, project: Project, cloc
 @pytest.mark.parametrize("rights", [None, ()], ids=["all rights", "no rights"])
 async def test_all_rights_and_no_rights_are_told_apart(registry: Registry, anna: User, rights: Rights | None) -> None:
     login = (await registry.users.principal(await new_token(registry, anna, rights=rights))).login
-
     [made] = await registry.named_tokens.of(anna.id)
     assert (made.rights, login.rights, login.expires_on) == (rights, rights, None)
 
@@ -253,8 +245,7 @@ async def test_a_new_own_token_and_changed_roles_leave_it_as_it_is(registry: Reg
     await registry.users.refresh_token(anna.id)
     await registry.users.set_roles(anna.id, project.id, ("publisher",))
 
-    principal = await registry.users.principal(text)
-    assert principal.project_roles == {project.id: {"publisher"}}
+    assert (await registry.users.principal(text)).project_roles == {project.id: {"publisher"}}
 
 
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

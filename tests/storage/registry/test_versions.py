@@ -57,11 +57,9 @@ READ: Mapping[str, Read] = {
     "access list": lambda w: w.registry.topics.access_list(w.project.id, T),
     "topic": lambda w: w.registry.topics.find(w.project.id, T),
     "subscription": lambda w: w.registry.subscriptions.find(w.project.id, S),
-    "schema": lambda w: w.registry.schemas.find(w.project.id, X),
-    "member": lambda w: w.registry.users.by_id(w.user.id),
-    "project": lambda w: w.registry.projects.find(w.project.name),
-    "issuer": read_issuer,
-}
+    "schema": lambda w: w.registry.schemas.find(w.project.id, X), "member": lambda w: w.registry.users.by_id(w.user.id),
+    "project": lambda w: w.registry.projects.find(w.project.name), "issuer": read_issuer,
+}  # fmt: skip
 CHANGES: Mapping[str, tuple[str, Change]] = {
     "an access list": ("access list", lambda w, n, e: w.registry.topics.set_access_list(w.project.id, T, [f"u{n}"], e)),
     "a user on an access list": (

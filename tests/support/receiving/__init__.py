@@ -54,7 +54,6 @@ class Receiving:
 
     @property
     def ports(self) -> set[int]:
-        """Return all ports, those that are bad included."""
         bad = [each for each in self._endpoints.values() if isinstance(each, str)]
         return {urlsplit(each).port or 0 for each in (self.base, *self.more(""), *bad)}
 

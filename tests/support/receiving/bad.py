@@ -71,8 +71,6 @@ class _Says(asyncio.Protocol):
 
 
 class _Resets(asyncio.Protocol):
-    """Resets the connection as soon as something was said."""
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
 
@@ -110,14 +108,10 @@ class BadEndpoints:
             "other-name": await self._serve(self._make, context(issue("other-name", ("elsewhere.example",)))),
             "unknown-ca": await self._serve(self._make, context(unknown)),
             "tls-1.0": self._serve_old(context(good, ssl.TLSVersion.TLSv1)),
-            "tls-1.1": self._serve_old(context(good, ssl.TLSVersion.TLSv1_1)),
-            "plain": await self._serve(self._make),
-            "alert": await self._serve(lambda: _Says(ALERT)),
-            "silent": await self._serve(lambda: _Says(b"")),
-            "reset": await self._serve(_Resets),
-            "refused": _url(self._bound()),
-            "swallow": _url(self._full()),
-        }
+            "tls-1.1": self._serve_old(context(good, ssl.TLSVersion.TLSv1_1)), "plain": await self._serve(self._make),
+            "alert": await self._serve(lambda: _Says(ALERT)), "silent": await self._serve(lambda: _Says(b"")),
+            "reset": await self._serve(_Resets), "refused": _url(self._bound()), "swallow": _url(self._full()),
+        }  # fmt: skip
 
     async def _serve(self, make: Make, tls: ssl.SSLContext | None = None) -> str:
         server = await asyncio.get_running_loop().create_server(make, "127.0.0.1", 0, ssl=tls)

@@ -147,33 +147,18 @@ def _verification_hash(conversation: Conversation, request: Received, words: Wor
 
 
 BEHAVIOURS: dict[str, Doing] = {
-    "ok": _always(200),
-    "created": _always(201),
-    "accepted": _always(202),
-    "empty": _always(204),
-    "gone": _always(410, b"gone"),
-    "status": _status,
-    "fail": _fail,
-    "mute": _mute,
-    "refuse": _refuse,
-    "slow": _slow,
-    "hang": _hang,
-    "drip": _drip,
+    "ok": _always(200), "created": _always(201), "accepted": _always(202), "empty": _always(204),
+    "gone": _always(410, b"gone"), "status": _status, "fail": _fail, "mute": _mute, "refuse": _refuse, "slow": _slow,
+    "hang": _hang, "drip": _drip,
     "endless": _without_end(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"10000\r\n" + PIECE + b"\r\n"),
-    "huge": _without_end(b"HTTP/1.1 200 OK\r\nContent-Length: 10000000000\r\n\r\n", PIECE),
-    "long": _long,
-    "garbage": _raw(b"\x00\x01garbage \xff\r\n\r\n" * 50),
-    "half": _raw(b"HTTP/1.1 2"),
-    "nothing": _nothing,
+    "huge": _without_end(b"HTTP/1.1 200 OK\r\nContent-Length: 10000000000\r\n\r\n", PIECE), "long": _long,
+    "garbage": _raw(b"\x00\x01garbage \xff\r\n\r\n" * 50), "half": _raw(b"HTTP/1.1 2"), "nothing": _nothing,
     "big-head": _without_end(b"HTTP/1.1 200 OK\r\n", b"X-Big: " + PIECE[:2000] + b"\r\n"),
     "interim": _without_end(b"", b"HTTP/1.1 103 Early Hints\r\nX: y\r\n\r\n" * 1000),
     "upgrade": _raw(b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", close=False),
-    "redirect": _always(307, b"", "Location: /ok"),
-    "close": _close,
-    "stale": _stale,
-    "bomb": _always(500, BOMB, "Content-Encoding: gzip"),
-    "ams_verification_hash": _verification_hash,
-}
+    "redirect": _always(307, b"", "Location: /ok"), "close": _close, "stale": _stale,
+    "bomb": _always(500, BOMB, "Content-Encoding: gzip"), "ams_verification_hash": _verification_hash,
+}  # fmt: skip
 
 
 def behave(conversation: Conversation, request: Received) -> Awaitable[None] | None:

@@ -66,8 +66,6 @@ def _run(folder: Path, *command: str) -> str:
 
 
 class Language(NamedTuple):
-    """A language of a program."""
-
     name: str
     get: Callable[[Path], None]
     """Puts the client where a program in this folder finds it."""
@@ -78,7 +76,6 @@ class Language(NamedTuple):
 
     @property
     def page(self) -> Path:
-        """The document with its program."""
         return ROOT / "docs" / "how-to" / f"google-pubsub-{self.name}.md"
 
 

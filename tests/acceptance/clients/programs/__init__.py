@@ -19,8 +19,6 @@ RUN_SECONDS = 60
 
 
 class Ask(NamedTuple):
-    """One request."""
-
     method: str
     path: str
     token: str
@@ -33,8 +31,6 @@ class Ask(NamedTuple):
 
 
 class Told(NamedTuple):
-    """One answer."""
-
     status: int
     body: str
     version: str
@@ -72,12 +68,8 @@ def run(client: str, folder: Path, base: str, ca: Path, asks: Sequence[Ask]) -> 
     plan.write_text(json.dumps({"base": base, "ca": str(ca), "asks": [ask._asdict() for ask in asks]}))
     environment = {**os.environ, "NODE_EXTRA_CA_CERTS": str(ca), "NO_PROXY": "localhost,127.0.0.1"}
     ran = subprocess.run(
-        [*_command(client, folder), str(plan)],
-        capture_output=True,
-        text=True,
-        timeout=RUN_SECONDS,
-        check=False,
+        [*_command(client, folder), str(plan)], capture_output=True, text=True, timeout=RUN_SECONDS, check=False,
         env=environment,
-    )
+    )  # fmt: skip
     assert ran.returncode == 0, f"{client} ended with {ran.returncode}: {ran.stderr[-3000:]}"
     return [Told(**told) for told in json.loads(ran.stdout)]

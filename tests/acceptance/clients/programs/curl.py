@@ -25,7 +25,6 @@ def _arguments(plan: dict[str, Any], ask: dict[str, Any], options: list[str], pl
 
 
 def main() -> None:
-    """Ask all of the plan."""
     *options, path = sys.argv[1:]
     plan = json.loads(Path(path).read_text())
     with tempfile.TemporaryDirectory() as folder:

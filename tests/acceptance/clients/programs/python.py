@@ -82,11 +82,9 @@ async def _with_aiohttp(plan: dict[str, Any]) -> list[Answer]:
 
 
 CLIENTS: dict[str, Callable[[dict[str, Any]], Iterable[Answer]]] = {
-    "requests": _with_requests,
-    "urllib3": _with_urllib3,
-    "httpx": _with_httpx,
+    "requests": _with_requests, "urllib3": _with_urllib3, "httpx": _with_httpx,
     "aiohttp": lambda plan: asyncio.run(_with_aiohttp(plan)),
-}
+}  # fmt: skip
 
 if __name__ == "__main__":
     chosen, path = sys.argv[1:]

@@ -53,8 +53,6 @@ class Attempt:
 
 @dataclass
 class Told:
-    """What was asked of a topic."""
-
     retentions: set[int]
     """Those that may be in force: asked for, whether or not that was acknowledged."""
     created: bool = False
@@ -218,7 +216,6 @@ class History:
 
 
 async def read_all(log: EmbeddedLog, topic: TopicId) -> dict[int, bytes]:
-    """Read a topic as `read_stored` does."""
     return {offset: each.fragment for offset, each in (await read_stored(log, topic)).items()}
 
 
@@ -238,15 +235,9 @@ async def read_stored(log: EmbeddedLog, topic: TopicId) -> dict[int, Stored]:
 
 Step = tuple[Any, ...]
 REUSE: tuple[Step, ...] = (
-    ("create", HOUR),
-    ("advance", HOUR // 8),
-    *[("append", -1, [500])] * 5,
-    ("advance", HOUR - HOUR // 16),
-    ("append", -1, [500]),
-    ("advance", HOUR // 16 + 1),
-    ("retain",),
-    *[("append", -1, [500])] * 8,
-)
+    ("create", HOUR), ("advance", HOUR // 8), *[("append", -1, [500])] * 5, ("advance", HOUR - HOUR // 16),
+    ("append", -1, [500]), ("advance", HOUR // 16 + 1), ("retain",), *[("append", -1, [500])] * 8,
+)  # fmt: skip
 """Steps after which, where segments have 4000 bytes, one is written to whose file was another one, of like records."""
 
 
@@ -293,7 +284,6 @@ async def end(engine: Embedded, log: EmbeddedLog | None, ending: str, chance: ra
 
 
 async def reopened(engine: Embedded, log: EmbeddedLog, ending: str) -> EmbeddedLog:
-    """End a log as `end` does, and open what is left of it."""
     await end(engine, log, ending)
     return await engine.open()
 

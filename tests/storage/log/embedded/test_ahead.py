@@ -83,7 +83,6 @@ async def test_where_it_is_of_no_use_or_there_is_no_room_nothing_is_written_ahea
     engine.disk.capacity = (1 << 40) + AHEAD
     async with engine.opened(**options) as log:
         await publish(log, await new_topic(log), 15)
-
         assert zeros(engine) == 0
 
 

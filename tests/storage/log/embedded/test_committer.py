@@ -43,7 +43,6 @@ class Told:
         self.done += done
 
     def run(self, *works: Append | Control | Chore) -> list[list[Append]]:
-        """Do the works and return the groups in which appends were stored."""
         self.committer.submit(*works, None)
         self.committer.run()
         groups = [outcome.shares for outcome in self.outcomes if outcome.shares]
@@ -73,9 +72,7 @@ def test_what_waits_is_one_group_with_one_sync():
 def test_a_group_is_no_larger_than_allowed_but_one_append_always_fits():
     told = Told(UnreliableDisk(), group_bytes=1000)
     state = topic(1)
-
     groups = told.run(*(append(state, size) for size in (400, 400, 400, 5000, 400)))
-
     assert [[each.size for each in group] for group in groups] == [[400, 400], [400], [5000], [400]]
 
 
@@ -99,19 +96,15 @@ def test_appends_and_controls_of_a_topic_keep_their_order():
     told.run(before, Control(Kind.RETENTION, state, None, 1000), after)
 
     assert [(each.code, bool(each.shares), bool(each.controls)) for each in told.outcomes] == [
-        (2, True, False),
-        (0, False, True),
-        (0, True, False),
-    ]
+        (2, True, False), (0, False, True), (0, True, False),
+    ]  # fmt: skip
     assert state.kind == CLASSES[0]
 
 
 def test_controls_of_many_topics_share_a_sync_and_those_of_one_are_done_one_after_the_other():
     told = Told(UnreliableDisk())
     states = [topic(number) for number in range(50)]
-    controls = [Control(Kind.RETENTION, each, None, age) for age in (1000, 10**9, 1000) for each in states]
-
-    told.run(*controls)
+    told.run(*[Control(Kind.RETENTION, each, None, age) for age in (1000, 10**9, 1000) for each in states])
 
     assert [(each.code, len(each.controls)) for each in told.outcomes if each.controls] == [(0, 50), (3, 50), (0, 50)]
     assert {each.kind for each in states} == {CLASSES[0]}
@@ -122,9 +115,7 @@ def test_topics_of_two_classes_fail_and_succeed_apart():
     told.disk.fail("sync", where="/1h/", times=10**6)
     week, hour = append(topic(1)), append(topic(2, kind=0))
 
-    groups = told.run(week, hour)
-
-    assert groups == [[week]]
+    assert told.run(week, hour) == [[week]]
     assert [work for outcome in told.outcomes for work in outcome.failed] == [hour]
 
 
@@ -161,10 +152,7 @@ async def test_commits_are_numbered_without_repetition_over_restarts(engine: Emb
 def test_small_appends_go_before_large_ones_and_wait_for_one_of_them_at_most():
     told = Told(UnreliableDisk(), group_bytes=1000)
     large = [append(topic(number), 5000) for number in range(4)]
-    small = [append(topic(10 + number), 400) for number in range(4)]
-
-    groups = told.run(*large, *small)
-
+    groups = told.run(*large, *[append(topic(10 + number), 400) for number in range(4)])
     assert [[each.size for each in group] for group in groups] == [[400] * 2, [5000], [400] * 2, *[[5000]] * 3]
 
 
@@ -173,7 +161,6 @@ LARGE = 10 * GROUP
 
 
 def large_append(number: int) -> Append:
-    """Return an append of 20 messages to a topic of this number."""
     large = append(topic(number), LARGE)
     large.fragments = [b"x" * 1000] * 20
     return large
@@ -208,16 +195,12 @@ def test_others_are_committed_between_the_slices_of_a_large_append_and_what_its_
     after, other = append(large.topic, 100), topic(2)
 
     works = [Control(Kind.OLDEST, large.topic, None), after, *(append(other, 100) for _ in range(3))]
-    told = told_in_between(works, large)
-
-    assert order(told) == [2, 2, 2, 1, Kind.OLDEST, 1]
+    assert order(told_in_between(works, large)) == [2, 2, 2, 1, Kind.OLDEST, 1]
     assert (large.answer.first, after.answer.first) == (0, 20)
 
 
 def test_a_large_append_is_finished_first_when_a_group_does_not_fit_into_its_gap():
-    told = told_in_between([append(topic(2), 100), append(topic(3), GROUP)], large_append(1))
-
-    assert order(told) == [2, 1, 3]
+    assert order(told_in_between([append(topic(2), 100), append(topic(3), GROUP)], large_append(1))) == [2, 1, 3]
 
 
 def test_a_segment_is_sealed_after_the_large_append_that_is_on_its_way_to_it():
@@ -237,8 +220,7 @@ def check_found(told: Told) -> None:
             assert each.answer.first == ends.get(each.topic.id, 0)
             ends[each.topic.id] = each.answer.first + len(each.fragments)
     told.disk.heal()
-    found = recover(told.disk, "/log", LogOptions())
-    assert {each: state.end for each, state in found.topics.items()} == ends
+    assert {each: state.end for each, state in recover(told.disk, "/log", LogOptions()).topics.items()} == ends
 
 
 WORKS = st.lists(

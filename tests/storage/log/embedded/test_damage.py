@@ -129,20 +129,16 @@ async def test_a_damaged_index_is_made_anew_and_nothing_is_missing(engine: Embed
     path = engine.disk.paths(".idx")[1]
     head = decode_head(engine.disk.content(path)[:INDEX_HEAD])
     places = {
-        "head": 20,
-        "rows": INDEX_HEAD + 5,
-        "fences": INDEX_HEAD + 96 + 1,
-        "entries": INDEX_HEAD + head.directory_bytes + 3,
-        "keys": head.keys_position + 3,
+        "head": 20, "rows": INDEX_HEAD + 5, "fences": INDEX_HEAD + 96 + 1,
+        "entries": INDEX_HEAD + head.directory_bytes + 3, "keys": head.keys_position + 3,
         "filter": head.filter_position + 3,
-    }
+    }  # fmt: skip
     engine.disk.damage(path, places[part])
 
     async with engine.opened() as log:
         assert await all_fragments(log, topic) == fragments(numbered(0, MESSAGES, size=SIZE))
         for number in range(MESSAGES):
-            answer = await log.append(topic, numbered(number, 1, size=SIZE), key=f"{number}")
-            assert answer.first == number
+            assert (await log.append(topic, numbered(number, 1, size=SIZE), key=f"{number}")).first == number
         await log.retain()
 
     assert not check(engine.folder, files=engine.disk).damage
@@ -162,8 +158,7 @@ async def test_an_index_is_made_anew_while_many_read_it(engine: Embedded):
 
 async def test_a_segment_cut_short_loses_only_what_was_cut(engine: Embedded):
     topic = await written(engine, sealed=True)
-    path = engine.disk.paths(".log")[1]
-    handle = engine.disk.open(path)
+    handle = engine.disk.open(engine.disk.paths(".log")[1])
     engine.disk.truncate(handle, engine.disk.size(handle) - 1)
 
     async with engine.opened() as log:
@@ -180,8 +175,7 @@ async def test_a_folder_of_a_newer_version_is_refused_in_one_line(engine: Embedd
     path = engine.disk.paths(".idx")[0]
     head = bytearray(engine.disk.content(path)[:92])
     head[8] = 9
-    handle = engine.disk.open(path)
-    engine.disk.write(handle, bytes(head) + zlib.crc32(head).to_bytes(4, "little"), 0)
+    engine.disk.write(engine.disk.open(path), bytes(head) + zlib.crc32(head).to_bytes(4, "little"), 0)
 
     with pytest.raises(Unusable, match="upgrade"):
         await engine.open()
@@ -190,7 +184,6 @@ async def test_a_folder_of_a_newer_version_is_refused_in_one_line(engine: Embedd
 async def test_a_folder_that_cannot_be_read_is_refused_in_one_line(engine: Embedded):
     await written(engine, sealed=False)
     engine.disk.fail("open", where=".log")
-
     with pytest.raises(Unusable, match="/log"):
         await engine.open()
 
@@ -268,7 +261,6 @@ def test_a_torn_end_is_told_and_is_no_damage(sound: Embedded):
 def test_an_index_of_another_segment_is_found_out(sound: Embedded):
     first, second = sound.disk.paths(".idx")[:2]
     sound.disk.rename(first, second)
-
     assert [each.file for each in check(sound.folder, files=sound.disk).damage] == [second]
 
 

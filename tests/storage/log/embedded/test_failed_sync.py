@@ -65,10 +65,8 @@ async def test_without_a_new_segment_appends_fail_and_reads_go_on(engine: Embedd
 
 async def test_a_failed_create_or_drop_leaves_the_topic_as_it_was(engine: Embedded, log: EmbeddedLog, topic: TopicId):
     for times, error, call in (
-        (1, LogUnavailable, log.drop(topic)),
-        (1, LogUnavailable, new_topic(log)),
-        (2, OutcomeUnknown, log.drop(topic)),
-    ):
+        (1, LogUnavailable, log.drop(topic)), (1, LogUnavailable, new_topic(log)), (2, OutcomeUnknown, log.drop(topic)),
+    ):  # fmt: skip
         engine.disk.fail("sync", where=".log", times=times)
         with pytest.raises(error):
             await call
@@ -182,9 +180,7 @@ async def test_a_file_is_not_used_on_after_a_failed_sync(engine: Embedded, log: 
 
 
 @pytest.mark.parametrize("call", ["sync", "sync_folder"])
-async def test_a_segment_without_its_first_sync_is_unused(
-    engine: Embedded, call: str, log: EmbeddedLog, topic: TopicId
-):
+async def test_a_segment_without_a_first_sync_is_unused(engine: Embedded, call: str, log: EmbeddedLog, topic: TopicId):
     engine.disk.fail("sync", where="0001.log")
     engine.disk.fail(call, where="0002.log" if call == "sync" else "/7d")
     with pytest.raises(OutcomeUnknown):

@@ -36,7 +36,6 @@ async def fill(engine: Embedded, log: EmbeddedLog, topic: TopicId) -> int:
 
 async def test_appends_stop_while_there_is_room_for_others(engine: Embedded, log: EmbeddedLog, topic: TopicId):
     stored = await fill(engine, log, topic)
-
     assert MIN_FREE - 10 * KIB < free(engine) < MIN_FREE + 10 * KIB
     assert "min_free_bytes" in log.refusal
     assert await all_fragments(log, topic) == fragments(numbered(0, stored, size=4000))

@@ -71,8 +71,7 @@ async def test_the_golden_folder_is_read_as_it_was_written(folder):
     await assert_golden(log)
 
     assert log.recovered.damage == ()
-    reasons = {os.path.basename(each.file): each.reason for each in log.recovered.trimmed}
-    assert reasons == TORN
+    assert {os.path.basename(each.file): each.reason for each in log.recovered.trimmed} == TORN
     await log.close()
 
 

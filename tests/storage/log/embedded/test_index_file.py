@@ -8,18 +8,8 @@ from hypothesis import strategies as st
 
 from ams.core.errors import Damaged
 from ams.storage.log.base import Appended
+from ams.storage.log.embedded import index_file
 from ams.storage.log.embedded import index_file as index
-from ams.storage.log.embedded.index_file import (
-    Directory,
-    Row,
-    TopicExtent,
-    decode_entries,
-    decode_filter,
-    decode_head,
-    encode_filter,
-    encode_index,
-    key_in,
-)
 from ams.storage.log.embedded.segment_index import Entries, SegmentEntries, make_filter
 
 
@@ -45,31 +35,31 @@ def contents(draw):
     return content
 
 
-def rows(content: SegmentEntries) -> list[Row]:
-    return [Row(topic(n), 100 + n, 7, 11 * n, 3, n, 1, 0, 0) for n in range(0, 25, 2)] + [
-        Row(each, 500, 9, 8, 4, 0, 0, 0, 0) for each in content.topics if int.from_bytes(each) % 2
+def rows(content: SegmentEntries) -> list[index_file.Row]:
+    return [index_file.Row(topic(n), 100 + n, 7, 11 * n, 3, n, 1, 0, 0) for n in range(0, 25, 2)] + [
+        index_file.Row(each, 500, 9, 8, 4, 0, 0, 0, 0) for each in content.topics if int.from_bytes(each) % 2
     ]
 
 
-def reach(content: SegmentEntries) -> dict[bytes, TopicExtent]:
-    return {name: TopicExtent(entries.end, entries.times[-1]) for name, entries in content.topics.items()} | {
-        topic(24): TopicExtent(77, 6)
-    }
+def reach(content: SegmentEntries) -> dict[bytes, index_file.TopicExtent]:
+    return {
+        name: index_file.TopicExtent(entries.end, entries.times[-1]) for name, entries in content.topics.items()
+    } | {topic(24): index_file.TopicExtent(77, 6)}
 
 
 def written(content: SegmentEntries) -> bytes:
-    return encode_index(2, 9, 4096, 12, rows(content), content, reach(content))
+    return index_file.encode_index(2, 9, 4096, 12, rows(content), content, reach(content))
 
 
-def opened(data: bytes) -> Directory:
-    head = decode_head(data[: index.HEAD_BYTES])
+def opened(data: bytes) -> index_file.Directory:
+    head = index_file.decode_head(data[: index.HEAD_BYTES])
     assert head is not None
-    return Directory(head, data[index.HEAD_BYTES : index.HEAD_BYTES + head.directory_bytes])
+    return index_file.Directory(head, data[index.HEAD_BYTES : index.HEAD_BYTES + head.directory_bytes])
 
 
-def block(directory: Directory, row: Row, number: int, data: bytes) -> Entries:
+def block(directory: index_file.Directory, row: index_file.Row, number: int, data: bytes) -> Entries:
     place = directory.place(row, number)
-    return decode_entries(data[place.position : place.position + place.size])
+    return index_file.decode_entries(data[place.position : place.position + place.size])
 
 
 @given(contents())
@@ -84,7 +74,7 @@ def test_an_index_says_what_the_memory_said(content):
     for before in rows(content):
         row = directory.find(before.topic)
         there = content.topics.get(before.topic)
-        came = reach(content).get(before.topic, TopicExtent(0, 0))
+        came = reach(content).get(before.topic, index_file.TopicExtent(0, 0))
         assert row == before._replace(
             reach=came.end, reach_time=came.time, entries=len(there or ()), block=row.block,
             keys=content.keyed.get(before.topic, 0), bytes=sum(there.lengths) if there else 0,
@@ -114,10 +104,9 @@ def test_offsets_and_times_are_found_as_in_memory(content, wanted):
         assert (number - row.block) * index.BLOCK + found.since(wanted) == entries.since(wanted)
 
 
-def look_up(directory: Directory, data: bytes, hashed: bytes) -> bytes | None:
-    """Return what was answered to a key, as it is read from the file."""
+def look_up(directory: index_file.Directory, data: bytes, hashed: bytes) -> bytes | None:
     place = directory.key_place(hashed)
-    return key_in(data[place.position : place.position + place.size], hashed) if place else None
+    return index_file.key_in(data[place.position : place.position + place.size], hashed) if place else None
 
 
 @given(contents())
@@ -143,7 +132,7 @@ def test_every_flipped_bit_is_noticed(content, data):
 
 def reads_as_whole(data: bytes, content: SegmentEntries) -> bool:
     """Read all of an index file; whether no part of it is damaged."""
-    head = decode_head(data[: index.HEAD_BYTES])
+    head = index_file.decode_head(data[: index.HEAD_BYTES])
     if head is None:
         return False
     try:
@@ -154,7 +143,7 @@ def reads_as_whole(data: bytes, content: SegmentEntries) -> bool:
         for hashed in content.keys:
             look_up(directory, data, hashed)
         if head.keys:
-            decode_filter(data[head.filter_position :], head.keys)
+            index_file.decode_filter(data[head.filter_position :], head.keys)
     except Damaged:
         return False
     return True
@@ -175,8 +164,7 @@ def test_entries_find_offsets_and_times_as_a_plain_list_does(steps, wanted):
 
 
 def hashes(first: int, count: int) -> list[bytes]:
-    numbers = range(first, first + count)
-    return sorted(blake2b(number.to_bytes(8), digest_size=16).digest() for number in numbers)
+    return sorted(blake2b(number.to_bytes(8), digest_size=16).digest() for number in range(first, first + count))
 
 
 @given(st.sets(st.binary(min_size=16, max_size=16), max_size=300))
@@ -185,14 +173,10 @@ def hashes(first: int, count: int) -> list[bytes]:
 @example({b"\xff" * 8 + number.to_bytes(8) for number in range(200)})
 def test_every_key_that_is_there_passes_also_when_it_was_written(keys: set[bytes]) -> None:
     made = make_filter(sorted(keys))
-
     assert all(made.may_hold(key) for key in keys)
-    assert not keys or decode_filter(encode_filter(made), len(keys)) == made
+    assert not keys or index_file.decode_filter(index_file.encode_filter(made), len(keys)) == made
 
 
 def test_of_new_keys_fewer_than_one_in_a_thousand_passes() -> None:
     made = make_filter(hashes(0, 20_000))
-
-    passed = sum(made.may_hold(key) for key in hashes(10**6, 100_000))
-
-    assert 0 < passed < 100
+    assert 0 < sum(made.may_hold(key) for key in hashes(10**6, 100_000)) < 100

@@ -57,9 +57,7 @@ async def test_memory_does_not_grow_with_the_number_of_keys(engine: Embedded) ->
             if number % 50 == 49:
                 await log.retain()
 
-        held = sum(len(each.entries.keys) for each in log._state.catalog if each.entries is not None)
-
-        assert held <= 50
+        assert sum(len(each.entries.keys) for each in log._state.catalog if each.entries is not None) <= 50
         assert [await log.append(topic, texts(str(number)), key=str(number)) for number in range(400)] == answers
         assert await log.bounds(topic) == Bounds(0, 400)
 

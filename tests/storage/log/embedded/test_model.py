@@ -19,27 +19,21 @@ STEPS = st.lists(
         st.tuples(st.just("append"), TOPIC, st.lists(st.sampled_from([0, 50, 700]), min_size=1, max_size=5)),
         st.tuples(st.just("append"), TOPIC, st.just([30_000, 40_000, 10])),
         st.tuples(st.just("set_retention"), TOPIC, st.sampled_from([2 * DAY, 8 * DAY, None])),
-        st.tuples(st.just("advance"), st.sampled_from([1, 1000, HOUR])),
-        st.tuples(st.just("retain")),
-        st.tuples(st.just("reopen")),
-        st.tuples(st.just("rebuild")),
+        st.tuples(st.just("advance"), st.sampled_from([1, 1000, HOUR])), st.tuples(st.just("retain")),
+        st.tuples(st.just("reopen")), st.tuples(st.just("rebuild")),
     ),
     max_size=25,
-)
+)  # fmt: skip
 
 READ = st.tuples(
-    st.integers(0, 60),
-    st.integers(1, 30),
-    st.sampled_from([1, 900, 10**6]),
+    st.integers(0, 60), st.integers(1, 30), st.sampled_from([1, 900, 10**6]),
     st.sampled_from([0, 1, 999, 1000, HOUR, 5 * HOUR]),
-)
+)  # fmt: skip
 """Where to begin, how many messages, how many bytes, and how far back in time to look for an offset."""
 
 
 @dataclass
 class Model:
-    """What a topic must hold."""
-
     topic: TopicId
     messages: list[tuple[bytes, int]] = field(default_factory=list)
 

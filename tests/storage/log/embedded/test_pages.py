@@ -49,23 +49,19 @@ async def pages() -> AsyncIterator[Pages]:
 
 async def test_a_question_that_needs_more_than_the_budget_is_answered_and_loads_each_thing_once(pages: Pages) -> None:
     question = Question(pages, range(1, 200))
-
     assert await pages.looked_up(question) == sum(range(200))
     assert question.loaded == list(range(1, 200))
 
 
 async def test_questions_at_once_do_not_take_from_each_other(pages: Pages) -> None:
     questions = [Question(pages, range(first, first + 30)) for first in (100, 200, 300)]
-
     answers = await asyncio.gather(*map(pages.looked_up, questions))
-
     assert answers == [sum(question.numbers) for question in questions]
     assert all(question.loaded == list(question.numbers) for question in questions)
 
 
 async def test_after_the_answer_no_more_is_kept_than_the_budget_allows(pages: Pages) -> None:
     await pages.looked_up(Question(pages, range(1, 100)))
-
     assert sum(pages.kept((number,)) is not None for number in range(1, 100)) == BUDGET
 
 
@@ -186,5 +182,4 @@ def kept_bytes(number: int, size: int, messages: int) -> int:
 @pytest.mark.parametrize(("size", "messages"), [(17, 1), (300, 100)])
 def test_what_is_kept_takes_about_the_memory_it_may(size: int, messages: int) -> None:
     held = in_a_process(kept_bytes, MEMORY // size // messages, size, messages)
-
     assert MEMORY * 0.7 < held < MEMORY * 1.4

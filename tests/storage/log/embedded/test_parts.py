@@ -101,9 +101,7 @@ async def test_nothing_goes_while_a_copy_is_made_and_all_that_is_due_after_it(en
 
 
 @pytest.mark.parametrize("listed", [True, False])
-async def test_no_index_is_written_before_the_list_or_the_end(
-    engine: Embedded, log: EmbeddedLog, topic: TopicId, listed: bool
-):
+async def test_no_index_comes_before_list_or_end(engine: Embedded, log: EmbeddedLog, topic: TopicId, listed: bool):
     """Who is going to ask for the list holds the registry meanwhile."""
     await log.append(topic, numbered(0, 20, size=300))
     async with log.kept() as parts:

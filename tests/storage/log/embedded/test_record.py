@@ -10,76 +10,39 @@ from hypothesis import strategies as st
 
 from ams.core.errors import Damaged, Unusable
 from ams.core.messages import Stored, message
+from ams.storage.log.embedded import record as R
+from ams.storage.log.embedded import segment as S
 from ams.storage.log.embedded.catalog import Tail, TopicState
 from ams.storage.log.embedded.group_commit import Append, Packed, loads, pack
-from ams.storage.log.embedded.record import (
-    HEADER_BYTES,
-    MAGIC,
-    RECORD_BYTES,
-    Header,
-    KeyNote,
-    Kind,
-    Request,
-    Stamp,
-    checksum,
-    control_body,
-    data_bytes_and_notes,
-    decode_header,
-    encode,
-    encode_messages,
-    encode_note,
-    read_control,
-    requests_of,
-    run_of,
-)
 from ams.storage.log.embedded.scan import check_record
-from ams.storage.log.embedded.segment import (
-    CLASSES,
-    HEAD_BYTES,
-    Cut,
-    Open,
-    SegmentHead,
-    class_of,
-    decode_head,
-    encode_head,
-    head_is_whole,
-    seed_of,
-)
 
 HEADS = st.builds(
-    SegmentHead,
-    st.integers(0, 4),
-    st.integers(1, 2**63),
-    st.integers(0, 2**63),
-    st.none() | st.builds(Cut, st.integers(1, 2**63), st.integers(0, 2**63)),
-    st.integers(0, 2**63),
-)
+    S.SegmentHead, st.integers(0, 4), st.integers(1, 2**63), st.integers(0, 2**63),
+    st.none() | st.builds(S.Cut, st.integers(1, 2**63), st.integers(0, 2**63)), st.integers(0, 2**63),
+)  # fmt: skip
 
 
 @given(HEADS)
 def test_a_header_is_read_as_it_was_written(head):
-    data = encode_head(head)
+    data = S.encode_head(head)
+    assert len(data) == S.HEAD_BYTES
+    assert S.decode_head(data) == head
+    assert S.head_is_whole(data)
 
-    assert len(data) == HEAD_BYTES
-    assert decode_head(data) == head
-    assert head_is_whole(data)
 
-
-@given(HEADS, st.integers(0, HEAD_BYTES - 1), st.integers(0, 7))
+@given(HEADS, st.integers(0, S.HEAD_BYTES - 1), st.integers(0, 7))
 def test_a_header_survives_one_damaged_place_and_the_damage_is_noticed(head, place, bit):
-    data = bytearray(encode_head(head))
+    data = bytearray(S.encode_head(head))
     data[place] ^= 1 << bit
-
-    assert decode_head(bytes(data)) == head
-    assert not head_is_whole(bytes(data))
+    assert S.decode_head(bytes(data)) == head
+    assert not S.head_is_whole(bytes(data))
 
 
 def test_a_segment_of_another_version_is_refused():
-    copy = bytearray(encode_head(SegmentHead(0, 1, 0))[:60])
+    copy = bytearray(S.encode_head(S.SegmentHead(0, 1, 0))[:60])
     copy[8] = 3
-
     with pytest.raises(Unusable, match="format 3"):
-        decode_head(bytes(copy) + zlib.crc32(copy).to_bytes(4, "little"))
+        S.decode_head(bytes(copy) + zlib.crc32(copy).to_bytes(4, "little"))
 
 
 @pytest.mark.parametrize(
@@ -87,14 +50,14 @@ def test_a_segment_of_another_version_is_refused():
     [(0.001, "1h"), (1, "1h"), (1.1, "1d"), (24, "1d"), (168, "7d"), (169, "30d"), (721, "1y"), (9e9, "1y")],
 )  # fmt: skip
 def test_the_class_of_a_topic_is_the_smallest_that_covers_its_age(hours, name):
-    assert class_of(round(hours * 3_600_000)).name == name
+    assert S.class_of(round(hours * 3_600_000)).name == name
 
 
 NUMBER = st.integers(0, 2**63)
 HASH = st.binary(min_size=16, max_size=16)
-NOTES = st.builds(KeyNote, st.binary(min_size=1, max_size=1020), HASH, NUMBER, st.integers(1, 2**32 - 1))
+NOTES = st.builds(R.KeyNote, st.binary(min_size=1, max_size=1020), HASH, NUMBER, st.integers(1, 2**32 - 1))
 REQUESTS = st.lists(
-    st.builds(Request, st.integers(1, 1000), st.integers(0, 2**32 - 1), st.none() | NOTES), min_size=1, max_size=5
+    st.builds(R.Request, st.integers(1, 1000), st.integers(0, 2**32 - 1), st.none() | NOTES), min_size=1, max_size=5
 )
 LARGE = st.integers(1000, 8000).map(bytes)
 """Fragments that are parts of their own, some larger than what is summed at once."""
@@ -105,24 +68,24 @@ TOPIC = b"topic-of-16-byte"
 @st.composite
 def records(draw):
     requests, fragments = draw(REQUESTS), draw(FRAGMENTS)
-    header = Header(
-        Kind.MESSAGES, draw(st.booleans()), draw(st.binary(min_size=16, max_size=16)), draw(NUMBER), draw(NUMBER),
+    header = R.Header(
+        R.Kind.MESSAGES, draw(st.booleans()), draw(st.binary(min_size=16, max_size=16)), draw(NUMBER), draw(NUMBER),
         draw(NUMBER), draw(st.integers(0, 2**32 - 1)), len(fragments), len(requests),
         has_ordering_keys=draw(st.booleans()),
     )  # fmt: skip
     return header, requests, fragments, draw(st.integers(0, 2**32 - 1))
 
 
-def encoded(header: Header, requests: Sequence[Request], fragments: Sequence[bytes], seed: int) -> bytes:
-    notes = [encode_note(*each.note) if each.note else b"" for each in requests]
+def encoded(header: R.Header, requests: Sequence[R.Request], fragments: Sequence[bytes], seed: int) -> bytes:
+    notes = [R.encode_note(*each.note) if each.note else b"" for each in requests]
     heads = [
         number
         for each, note in zip(requests, notes, strict=True)
         for number in (each.messages, each.data_bytes, len(note))
     ]
     parts: list[bytes] = [b"before"]
-    length = encode_messages(
-        parts, Stamp(header.commit, header.durable, seed), header.topic, header.first, header.time, heads,
+    length = R.encode_messages(
+        parts, R.Stamp(header.commit, header.durable, seed), header.topic, header.first, header.time, heads,
         [note for note in notes if note], fragments, header.last, header.has_ordering_keys,
     )  # fmt: skip
     record = b"".join(parts[1:])
@@ -135,20 +98,20 @@ def test_a_record_is_read_as_it_was_written(record):
     header, requests, fragments, seed = record
 
     data = encoded(header, requests, fragments, seed)
-    found = decode_header(data, seed)
+    found = R.decode_header(data, seed)
 
-    body = data[HEADER_BYTES:]
-    assert found == header._replace(body_bytes=len(body), body_checksum=checksum(body, seed))
+    body = data[R.HEADER_BYTES :]
+    assert found == header._replace(body_bytes=len(body), body_checksum=R.checksum(body, seed))
     assert found.size == len(data)
-    assert data == encode(header, body, seed)
+    assert data == R.encode(header, body, seed)
     assert data.endswith(b"".join(fragments))
-    assert requests_of(found, body) == requests
-    assert run_of(found, data, HEADER_BYTES) == (
+    assert R.requests_of(found, body) == requests
+    assert R.run_of(found, data, R.HEADER_BYTES) == (
         found.first, found.time, fragments, sum(map(len, fragments)), header.has_ordering_keys,
     )  # fmt: skip
-    assert data_bytes_and_notes(found, body) == (
+    assert R.data_bytes_and_notes(found, body) == (
         sum(each.data_bytes for each in requests),
-        type(data_bytes_and_notes(found, body)[1])(each.note for each in requests if each.note),
+        type(R.data_bytes_and_notes(found, body)[1])(each.note for each in requests if each.note),
     )
 
 
@@ -167,15 +130,11 @@ def test_every_flipped_bit_and_every_cut_is_noticed(record, data):
 @given(records(), st.integers(1, 100))
 def test_a_record_of_another_segment_is_not_one_of_this(record, other):
     header, requests, fragments, seed = record
-    written = encoded(header, requests, fragments, seed)
-
-    assert decode_header(written, (seed + other) & 0xFFFFFFFF) is None
+    assert R.decode_header(encoded(header, requests, fragments, seed), (seed + other) & 0xFFFFFFFF) is None
 
 
 def test_a_record_of_another_topic_is_not_taken_for_the_one_asked_for():
-    header = Header(Kind.MESSAGES, True, TOPIC, 0, 0, 1, 0, 1, 1)
-    written = encoded(header, [Request(1, 1)], [b"x"], 1)
-
+    written = encoded(R.Header(R.Kind.MESSAGES, True, TOPIC, 0, 0, 1, 0, 1, 1), [R.Request(1, 1)], [b"x"], 1)
     with pytest.raises(Damaged, match="another topic"):
         check_record(written, 0, 1, b"another-of-16-by")
 
@@ -183,18 +142,17 @@ def test_a_record_of_another_topic_is_not_taken_for_the_one_asked_for():
 @given(st.binary(max_size=300_000), st.integers(0, 2**32 - 1))
 def test_a_checksum_in_slices_is_the_checksum_of_the_whole(data, seed):
     data = data * 30
-
-    assert checksum(data, seed) == zlib.crc32(data, seed)
+    assert R.checksum(data, seed) == zlib.crc32(data, seed)
 
 
 @given(st.none() | st.integers(1, 2**62))
 def test_a_retention_is_read_as_it_was_written(retention):
-    assert read_control(control_body(Kind.RETENTION, retention, 0)) == (retention, 0)
+    assert R.read_control(R.control_body(R.Kind.RETENTION, retention, 0)) == (retention, 0)
 
 
 @given(st.text(), st.dictionaries(st.text(), st.text()))
 def test_no_message_contains_what_records_begin_with(data, attributes):
-    assert MAGIC not in message(data, attributes).fragment
+    assert R.MAGIC not in message(data, attributes).fragment
 
 
 SIZE = st.sampled_from([0, 10, 3000, 40_000, 70_000])
@@ -202,7 +160,7 @@ SIZES = st.lists(st.lists(SIZE, min_size=1, max_size=8), min_size=1, max_size=12
 
 
 def topic(number: int, end: int = 0, time: int = 0) -> TopicState:
-    state = TopicState(number.to_bytes(16, "big"), None, CLASSES[2])
+    state = TopicState(number.to_bytes(16, "big"), None, S.CLASSES[2])
     state.tail = Tail(end, time, 1000, 1)
     return state
 
@@ -213,24 +171,20 @@ def append(state: TopicState, number: int, sizes: list[int], *, key: bytes = b""
 
 
 class Found(NamedTuple):
-    """A record as it is read."""
-
-    requests: list[Request]
+    requests: list[R.Request]
     fragments: list[bytes]
     last: bool
 
 
 def records_of(state: TopicState, appends: list[Append]) -> list[Found]:
-    """Pack appends and read their records."""
-    packed = pack({state: appends}, Open(4, "", 0, 1000, 900), 77, 100)
-    data, position, found = b"".join(packed.parts), 0, []
+    data, position, found = b"".join(pack({state: appends}, S.Open(4, "", 0, 1000, 900), 77, 100).parts), 0, []
     while position < len(data):
-        header = decode_header(data, seed_of(4), position)
+        header = R.decode_header(data, S.seed_of(4), position)
         assert header is not None
-        body = data[position + HEADER_BYTES : position + header.size]
-        assert header.body_checksum == checksum(body, seed_of(4))
-        run = run_of(header, body, 0)
-        found.append(Found(requests_of(header, body), list(run.fragments), header.last))
+        body = data[position + R.HEADER_BYTES : position + header.size]
+        assert header.body_checksum == R.checksum(body, S.seed_of(4))
+        run = R.run_of(header, body, 0)
+        found.append(Found(R.requests_of(header, body), list(run.fragments), header.last))
         position += header.size
     return found
 
@@ -246,7 +200,7 @@ def test_every_message_is_in_a_record_once_and_in_order(sizes, keyed):
     assert sum(request.data_bytes for share in found for request in share.requests) == 10 * sum(map(len, sizes))
     for share in found:
         assert sum(request.messages for request in share.requests) == len(share.fragments)
-        assert sum(map(len, share.fragments)) <= RECORD_BYTES or len(share.fragments) == 1
+        assert sum(map(len, share.fragments)) <= R.RECORD_BYTES or len(share.fragments) == 1
     for each in appends:  # it is whole in a record or has records of its own, of which the last says so
         mine = [share for share in found if set(share.fragments) & set(each.fragments)]
         assert [share.last for share in mine] == [False] * (len(mine) - 1) + [True]
@@ -256,31 +210,25 @@ def test_every_message_is_in_a_record_once_and_in_order(sizes, keyed):
 def test_small_appends_share_a_record_and_a_key_is_noted_once_with_its_answer():
     state = topic(1, end=7)
     small, keyed = append(state, 0, [10]), append(state, 1, [10, 10], key=b"k")
-    large = append(state, 2, [60_000, 60_000], key=b"l")
-
-    one, part, rest = records_of(state, [small, keyed, large])
+    one, part, rest = records_of(state, [small, keyed, append(state, 2, [60_000, 60_000], key=b"l")])
 
     assert [noted(request) for request in one.requests] == [None, (b"k", 8, 2)]
     assert [noted(request) for request in part.requests] == [None]
     assert [noted(request) for request in rest.requests] == [(b"l", 10, 2)]
 
 
-def noted(request: Request) -> tuple[bytes, int, int] | None:
+def noted(request: R.Request) -> tuple[bytes, int, int] | None:
     return request.note and (request.note.key, request.note.first, request.note.messages)
 
 
 def test_a_group_gets_consecutive_offsets_per_topic_and_a_time_that_does_not_go_back():
     behind, ahead = topic(1, end=3, time=50), topic(2, end=0, time=900)
     group = {behind: [append(behind, 0, [1, 1]), append(behind, 1, [1])], ahead: [append(ahead, 2, [1])]}
-    segment = Open(4, "", 0, 1000, 900)
-
-    packed = pack(group, segment, 77, 100)
+    packed = pack(group, S.Open(4, "", 0, 1000, 900), 77, 100)
 
     assert [(each.topic, each.answer) for share in packed.shares for each in share.appends] == [
-        (behind, (3, 2, 100)),
-        (behind, (5, 1, 100)),
-        (ahead, (0, 1, 900)),
-    ]
+        (behind, (3, 2, 100)), (behind, (5, 1, 100)), (ahead, (0, 1, 900)),
+    ]  # fmt: skip
     assert [(share.topic, share.tail) for share in packed.shares] == [
         (behind, Tail(6, 100, 1030, 77)),
         (ahead, Tail(1, 900, 1010, 77)),
@@ -288,20 +236,20 @@ def test_a_group_gets_consecutive_offsets_per_topic_and_a_time_that_does_not_go_
     assert behind.tail.end == 3
     data = b"".join(packed.parts)
     for placed in packed.records:
-        header = decode_header(data, seed_of(4), placed.position - 1000)
-        assert isinstance(header, Header)
+        header = R.decode_header(data, S.seed_of(4), placed.position - 1000)
+        assert isinstance(header, R.Header)
         assert (header.topic, header.first, header.time, header.commit) == (
             placed.topic.id, placed.first, placed.time, 77,
         )  # fmt: skip
         assert (header.durable, header.size, header.messages) == (900, placed.length, placed.messages)
         body = data[placed.position - 1000 + 68 :][: header.body_bytes]
-        assert len(run_of(header, body, 0).fragments) == sum(each.messages for each in requests_of(header, body))
+        assert len(R.run_of(header, body, 0).fragments) == sum(each.messages for each in R.requests_of(header, body))
 
 
 @given(st.lists(SIZE, min_size=1, max_size=8), st.booleans())
 def test_an_append_alone_is_stored_as_it_would_be_with_others(sizes, keyed):
     """There are fewer steps for it."""
-    state, segment = topic(1, end=5, time=50), Open(4, "", 0, 1000, 900)
+    state, segment = topic(1, end=5, time=50), S.Open(4, "", 0, 1000, 900)
     alone, among_others = (append(state, 0, sizes, key=b"k" if keyed else b"") for _ in range(2))
 
     short, long = pack({state: [alone]}, segment, 77, 100), Packed(segment, 77, 1000)
@@ -326,20 +274,20 @@ def test_what_is_loaded_keeps_offsets_and_times_and_is_counted_from_an_offset_on
     state = topic(1, end=10, time=50)
     appends = list(loads(state, messages, since, lambda: None))
 
-    packed = pack({state: appends}, Open(4, "", 0, 1000, 900), 77, 100)
+    packed = pack({state: appends}, S.Open(4, "", 0, 1000, 900), 77, 100)
 
     data, found, counted = b"".join(packed.parts), [], 0
     for loaded_topic, loaded, positions, lengths in packed.loaded:
         assert loaded_topic is state
         for *placed, position, length in zip(*loaded, positions, lengths, strict=True):
-            header = decode_header(data, seed_of(4), position - 1000)
+            header = R.decode_header(data, S.seed_of(4), position - 1000)
             assert header is not None
             assert [header.first, header.time, header.messages, header.size] == [*placed, length]
-            body = data[position - 1000 + HEADER_BYTES :][: header.body_bytes]
-            assert header.body_checksum == checksum(body, seed_of(4))
-            counted += sum(each.data_bytes for each in requests_of(header, body))
-            run = run_of(header, body, 0)
-            assert run.size <= RECORD_BYTES or len(run.fragments) == 1
+            body = data[position - 1000 + R.HEADER_BYTES :][: header.body_bytes]
+            assert header.body_checksum == R.checksum(body, S.seed_of(4))
+            counted += sum(each.data_bytes for each in R.requests_of(header, body))
+            run = R.run_of(header, body, 0)
+            assert run.size <= R.RECORD_BYTES or len(run.fragments) == 1
             found += run.messages
     assert found == messages
     assert counted == sum(len(each.fragment) - len(b'"data":""') for each in messages if each.offset >= since)

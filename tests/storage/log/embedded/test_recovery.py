@@ -81,8 +81,7 @@ async def test_an_index_without_its_segment_is_kept_only_if_its_table_is_the_new
 
 async def test_a_topic_whose_creation_is_damaged_is_known_by_its_messages(engine: Embedded):
     topic = await one_message(engine)
-    path = engine.disk.paths(".log")[0]
-    engine.disk.damage(path, HEAD_BYTES + 20)
+    engine.disk.damage(engine.disk.paths(".log")[0], HEAD_BYTES + 20)
 
     async with engine.opened() as log:
         assert log.recovered.damage
@@ -149,22 +148,17 @@ async def test_damage_at_the_end_of_a_sealed_segment_is_never_taken_for_a_torn_e
 
 
 @pytest.mark.parametrize("seed", [None, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))])
-@pytest.mark.parametrize(
-    ("options", "before", "meanwhile", "then"),
-    [
-        ({"segment_bytes": 4000}, REUSE[:8], REUSE[8:], REUSE),
-        (
-            {"segment_bytes": 100_000, "group_bytes": 2000},
-            [("create", None), ("create", None), ("append", 1, [100])],
-            [
-                ("together", [(0, [900] * 9, True), (1, [50]), (0, [70], True), (1, [900] * 7)]),
-                ("append", 0, [900] * 14, True),
-            ],
-            [("create", None), ("append", 0, [900] * 5), ("append", 1, [10])],
-        ),
-    ],
-    ids=["while a segment is made of an old one", "of a large append"],
-)
+@pytest.mark.parametrize(("options", "before", "meanwhile", "then"), [
+    ({"segment_bytes": 4000}, REUSE[:8], REUSE[8:], REUSE),
+    (
+        {"segment_bytes": 100_000, "group_bytes": 2000}, [("create", None), ("create", None), ("append", 1, [100])],
+        [
+            ("together", [(0, [900] * 9, True), (1, [50]), (0, [70], True), (1, [900] * 7)]),
+            ("append", 0, [900] * 14, True),
+        ],
+        [("create", None), ("append", 0, [900] * 5), ("append", 1, [10])],
+    ),
+], ids=["while a segment is made of an old one", "of a large append"])  # fmt: skip
 def test_power_that_fails_at_any_change_leaves_all_of_an_append_or_nothing(options, before, meanwhile, then, seed):
     async def is_over(stop_at: int) -> bool:
         engine, history = Embedded(options={"ahead_bytes": 0} | options), History()

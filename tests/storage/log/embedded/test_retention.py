@@ -43,8 +43,7 @@ async def test_messages_older_than_the_default_or_the_age_of_their_topic_go(engi
 
 
 async def test_a_file_that_could_not_be_removed_is_removed_with_a_later_round(engine: Embedded, log: EmbeddedLog):
-    topic = await topic_of(log, HOUR)
-    await log.append(topic, texts("a"))
+    await log.append(await topic_of(log, HOUR), texts("a"))
     engine.clock.advance(2 * HOUR)
     engine.disk.fail("unlink", where=".log", times=10**6)
 
@@ -116,8 +115,7 @@ async def test_the_limit_is_about_the_whole_data_folder():
         await log.retain()
         assert (await log.bounds(topic)).oldest == 0
 
-        handle = engine.disk.open("/data/registry.db", create=True)
-        engine.disk.write(handle, bytes(16_000), 0)
+        engine.disk.write(engine.disk.open("/data/registry.db", create=True), bytes(16_000), 0)
         await log.retain()
 
         assert (await log.bounds(topic)).oldest >= 3

@@ -18,12 +18,10 @@ TOPICS = [bytes([n]) * 16 for n in range(3)]
 GROUPS = st.lists(
     st.lists(
         st.tuples(st.integers(0, 2), st.lists(st.sampled_from([0, 5, 900, 40_000]), min_size=1, max_size=4)),
-        min_size=1,
-        max_size=4,
+        min_size=1, max_size=4,
     ),
-    min_size=1,
-    max_size=5,
-)
+    min_size=1, max_size=5,
+)  # fmt: skip
 
 
 @dataclass
@@ -83,8 +81,7 @@ def over(pages: bytes, segment: Written) -> bytes:
 
 def scanned(data: bytes, *, closed: bool = False) -> Scanned:
     disk = UnreliableDisk()
-    handle = disk.open(PATH, create=True)
-    disk.write(handle, data, 0)
+    disk.write(disk.open(PATH, create=True), data, 0)
     return scan(disk, PATH, SEQUENCE, closed=closed)
 
 
@@ -249,14 +246,10 @@ def test_a_group_torn_over_the_records_of_another_segment_is_cut_there(groups, b
 def test_bytes_behind_the_old_pages_are_a_torn_end():
     pages = bytes(written([[(0, [900])]], sequence=SEQUENCE - 1).data)
     segment = written([[(0, [5])]], held=len(pages))
-
     assert scanned(over(pages, segment)).unwritten
     assert not scanned(over(pages + b"torn", segment)).unwritten
 
 
 def test_records_larger_than_the_reading_window_are_found():
     segment = written([[(0, [5])], [(1, [9_000_000])], [(0, [5])]])
-
-    found = scanned(segment.data)
-
-    assert offsets(found) == expected(segment.appends)
+    assert offsets(scanned(segment.data)) == expected(segment.appends)

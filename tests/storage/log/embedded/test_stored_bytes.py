@@ -24,7 +24,6 @@ async def sizes(log: EmbeddedLog, *topics: TopicId) -> list[int]:
 
 
 async def flood(log: EmbeddedLog, topic: TopicId, segments: int) -> None:
-    """Publish so many segments."""
     await append_each(log, topic, segments * 4, 15 * KIB)
 
 

@@ -112,9 +112,7 @@ def test_a_full_segment_is_followed_by_one_that_is_durable_before_it_is_written_
 
 
 def test_in_intervals_a_full_segment_is_synced_before_its_successor_is_begun(tmp_path: Path):
-    events = trace("interval_rollover", tmp_path)
-
-    after = between(events, "answered", "answered")
+    after = between(trace("interval_rollover", tmp_path), "answered", "answered")
     assert [each for each in after if "folder" not in each and ".idx" not in each] == [
         f"sync {ONE}", f"create {TWO}", f"write {TWO}", f"sync {TWO}", f"write {TWO}",
     ]  # fmt: skip
@@ -122,12 +120,9 @@ def test_in_intervals_a_full_segment_is_synced_before_its_successor_is_begun(tmp
 
 def test_an_old_segment_is_gone_for_good_before_its_index_goes(tmp_path: Path):
     events = trace("retention", tmp_path)
-
     assert [each for each in between(events, "old", "removed") if "1h/1." in each or each == "sync folder 1h"][:3] == [
-        "unlink 1h/1.log",
-        "sync folder 1h",
-        "unlink 1h/1.idx",
-    ]
+        "unlink 1h/1.log", "sync folder 1h", "unlink 1h/1.idx",
+    ]  # fmt: skip
 
 
 def test_a_file_has_lost_its_name_before_it_is_written_over_and_has_its_header_before_another_name(tmp_path: Path):
@@ -141,8 +136,6 @@ def test_a_file_has_lost_its_name_before_it_is_written_over_and_has_its_header_b
 
 
 def test_a_torn_end_is_cut_and_what_is_kept_written_again_and_synced_before_it_is_served(tmp_path: Path):
-    events = trace("torn", tmp_path)
-
-    found = between(events, "torn", "opened")
+    found = between(trace("torn", tmp_path), "torn", "opened")
     assert [each for each in found if ONE in each] == [f"cut {ONE}", f"write {ONE}", f"sync {ONE}"]
     assert found.index(f"sync {ONE}") < found.index("sync folder 7d")

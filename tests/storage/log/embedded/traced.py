@@ -24,7 +24,6 @@ def say(what: str) -> None:
 
 @contextlib.asynccontextmanager
 async def opened(folder: str, **options: object) -> AsyncIterator[tuple[EmbeddedLog, TopicId]]:
-    """Give a log and a topic of it."""
     log = await EmbeddedLog.open(folder, clock=CLOCK, options=LogOptions(**(SMALL | options)))  # type: ignore[arg-type]
     say("opened")
     yield log, await new_topic(log)

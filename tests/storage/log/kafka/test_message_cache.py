@@ -22,7 +22,6 @@ runs = st.lists(
 
 
 def between(runs, start, end):
-    """Return the messages of runs, from one offset to before another, as runs."""
     return runs_of([each for each in Runs(runs) if start <= each.offset < end])
 
 

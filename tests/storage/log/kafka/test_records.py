@@ -109,10 +109,8 @@ def test_our_own_headers_are_no_attributes():
 def test_a_batch_that_begins_before_the_start_is_cut():
     batch = batch_of([(None, b"%d" % number, []) for number in range(10)])
     assert [each.offset for each in decoded(batch, start=107, partition=PARTITION._replace(first=100))] == [
-        107,
-        108,
-        109,
-    ]
+        107, 108, 109,
+    ]  # fmt: skip
 
 
 def test_what_is_cut_off_at_the_end_is_left_out():

@@ -71,8 +71,6 @@ class LossyConnection(Connection):
 
 
 class LossyLog(KafkaLog):
-    """A log over such a connection."""
-
     @property
     def connection(self) -> LossyConnection:
         assert isinstance(self._connection, LossyConnection)
@@ -109,9 +107,7 @@ async def test_a_batch_whose_answer_is_lost_is_stored_once_and_answered(log: Los
 
 async def test_a_batch_that_is_lost_on_its_way_is_sent_again(log: LossyLog, topic: TopicId):
     log.connection.lose_requests = 2
-
     answers = await asyncio.gather(*(log.append(topic, numbered(n, 1)) for n in range(10)))
-
     assert [each.first for each in answers] == list(range(10))
 
 
@@ -343,9 +339,7 @@ async def test_nobody_is_told_that_a_batch_is_unsent_while_it_is_made(log: Lossy
     assert not isinstance(caught.value, Unsent)
 
 
-async def test_a_defect_of_one_topic_is_survived(
-    log: LossyLog, monkeypatch: pytest.MonkeyPatch, topic: TopicId
-) -> None:
+async def test_a_defect_of_a_topic_is_survived(log: LossyLog, monkeypatch: pytest.MonkeyPatch, topic: TopicId) -> None:
     with monkeypatch.context() as planted:
         planted.setattr(log._sender, "identify", breaks)
         with pytest.raises(LogUnavailable):

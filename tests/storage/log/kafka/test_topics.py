@@ -71,7 +71,6 @@ async def test_a_topic_made_on_two_nodes_under_different_labels_is_there_once(en
     async with engine.opened() as log, engine.opened() as second:
         topic = await made(log, "p.t")
         await second.create(topic)
-
         assert await second.name_of(topic) == await log.name_of(topic)
 
 
@@ -94,16 +93,13 @@ async def test_a_topic_deleted_on_one_node_is_gone_on_another_and_its_waits_end(
         assert not await asyncio.wait_for(waiting, PATIENCE_SECONDS)
 
 
-@pytest.mark.parametrize(
-    ("changes", "why"),
-    [
-        ({"min_insync_replicas": "2"}, None),
-        ({"message_timestamp_type": "CreateTime"}, "message.timestamp.type is CreateTime, not LogAppendTime"),
-        ({"cleanup_policy": "compact"}, "cleanup.policy is compact, not delete"),
-        ({"max_message_bytes": "1000"}, "max.message.bytes is 1000, not 17825792"),
-        ({"unclean_leader_election_enable": "true"}, "unclean.leader.election.enable is true, not false"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "why"), [
+    ({"min_insync_replicas": "2"}, None),
+    ({"message_timestamp_type": "CreateTime"}, "message.timestamp.type is CreateTime, not LogAppendTime"),
+    ({"cleanup_policy": "compact"}, "cleanup.policy is compact, not delete"),
+    ({"max_message_bytes": "1000"}, "max.message.bytes is 1000, not 17825792"),
+    ({"unclean_leader_election_enable": "true"}, "unclean.leader.election.enable is true, not false"),
+])  # fmt: skip
 async def test_a_topic_with_weaker_settings_than_promised_takes_no_messages(engine: Kafka, changes, why, log: KafkaLog):
     topic = await made(log)
     where = await partition(engine, log, topic)

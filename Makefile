@@ -126,11 +126,11 @@ fuzz: .venv/dev ## Ask the service N wrong things: no 5xx, every error in its en
 	@$(BIN)/python -m tests.fuzz.campaign --requests $(if $(filter file,$(origin N)),1000000,$(N))
 	@FUZZ_EXAMPLES=200 $(BIN)/pytest -q -n 2 tests/http/test_described_answers.py
 
-fuzz-packets: .venv/dev ## Cut requests into packets at every byte, and send them in a row; same answers (SECONDS=600)
+fuzz-packets: .venv/dev ## Cut requests into packets at every byte, and send them in a row to every port; same answers (SECONDS=600)
 	@$(BIN)/python -m tests.fuzz.packets --seconds $(if $(filter file,$(origin SECONDS)),600,$(SECONDS))
 
-attacks: .venv/dev ## Attack each port without a token, for as long each, while a neighbour works and is timed (SECONDS=1800)
-	@$(BIN)/python -m tests.faults.attacks --seconds $(if $(filter file,$(origin SECONDS)),1800,$(SECONDS))
+attacks: .venv/dev ## Attack each port, for as long each, while a neighbour works and is timed (SECONDS=1800, ATTACK=schemas)
+	@$(BIN)/python -m tests.faults.attacks --seconds $(if $(filter file,$(origin SECONDS)),1800,$(SECONDS)) $(if $(ATTACK),--only $(ATTACK))
 
 mutants: .venv/dev ## Change the program N times, each time alone, and see that the tests notice (N=100)
 	@$(BIN)/python -m tests.contract.mutants --sample $(if $(filter file,$(origin N)),100,$(N))

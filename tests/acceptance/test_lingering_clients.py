@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import json
+import os
 import signal
 import socket
 import ssl
@@ -15,6 +16,7 @@ import httpx
 import pytest
 
 from bench.kernel import anonymous_memory
+from local_cluster.ports import free_port
 from tests.support.service import LiveService, live_service, make_subscription
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
@@ -131,3 +133,30 @@ def test_sighup_without_a_certificate_changes_nothing_and_sigterm_waits_for_no_c
         assert client.recv(2000).endswith(b'{"receivedMessages":[]}')
         assert live.process.wait(timeout=60) == 0
     assert "Traceback" not in (tmp_path / "data.stderr").read_text()
+
+
+def test_silent_connections_leave_files_for_the_log_and_give_their_memory_back(tmp_path: Path) -> None:
+    few_files, operations = ("sh", "-c", 'ulimit -n 512; exec "$@"', "sh"), free_port()
+    with live_service(tmp_path / "data", "--ops-port", str(operations), tracer=few_files) as live, live.http() as http:
+        make_subscription(http)
+        port, memory = urlsplit(live.base_url).port or 0, [anonymous_memory(live.process.pid)]
+        for turn in range(4):
+            with contextlib.ExitStack() as silent:
+                for where, count in ((port, 450), (operations, 150)):
+                    for number in range(count):
+                        source = (f"127.0.0.{2 + number % 20}", 0)
+                        silent.enter_context(socket.create_connection(("127.0.0.1", where), 60, source))
+                wait_until(lambda: open_files(live) > 256 + 128)  # all that the ports take
+                for number in range(20):  # each topic has files of its own
+                    topic = f"/projects/P/topics/t{turn}-{number}"
+                    http.put(topic).raise_for_status()
+                    http.post(f"{topic}:publish", json={"messages": [{"data": "aGk="}]}).raise_for_status()
+            wait_until(lambda: open_files(live) < 128)
+            memory.append(anonymous_memory(live.process.pid))
+
+    assert memory[-1] - memory[1] < 4 << 20
+    assert "Too many open files" not in (tmp_path / "data.stderr").read_text()
+
+
+def open_files(live: LiveService) -> int:
+    return len(os.listdir(f"/proc/{live.process.pid}/fd"))

@@ -8,6 +8,8 @@ _INNER = b"DELETE /v1/projects/P/topics/T HTTP/1.1\r\nHost: x\r\n\r\n"
 _LINES = b"\nUpgrade: a\nUPGRADE : b\r\nupgrade\t: c" * 4 + b"\r\n\r\n" + _INNER
 _OFFER = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
 _KEEP = b"Connection: keep-alive\r\n"
+_LAST = b"Connection: close\r\n"
+_FORGED = b"Host: y\r\nx-api-key: wrong\r\nExpect: 100-continue\r\n"
 
 
 def sized(target: bytes, body: bytes, headers: bytes = b"") -> bytes:
@@ -42,13 +44,15 @@ def table(target: bytes, body: bytes, headers: bytes = b"") -> Mapping[str, byte
         "chunked with a trailer that keeps the connection": chunked(target, body, headers, trailer=_KEEP),
         "chunked with a trailer of a length": chunked(target, body, headers, trailer=b"Content-Length: 5\r\n"),
         "chunked with a trailer of a coding": chunked(target, body, headers, trailer=b"Transfer-Encoding: chunked\r\n"),
-        "chunked whose trailer says it is the last": chunked(target, body, headers, trailer=b"Connection: close\r\n"),
+        "chunked with a trailer of another host and token": chunked(target, body, headers, trailer=_FORGED),
+        "chunked whose trailer says it is the last": chunked(target, body, headers, trailer=_LAST),
+        "chunked whose trailer goes on although it is the last": chunked(target, body, headers + _LAST, trailer=_KEEP),
         "chunked whose trailer says to a proxy it is the last": chunked(
             target, body, headers, trailer=b"Proxy-Connection: close\r\n"
         ),
         "empty": sized(target, b"", headers),
         "old": get.replace(b"1.1", b"1.0") + b"\r\n",
-        "last": get + b"Connection: close\r\n\r\n",
+        "last": get + _LAST + b"\r\n",
         "bad line": b"nonsense\r\n\r\n",
         "bad length": sized(target, body, headers + b"Content-Length: 3\r\n"),
         "bad length with an offer": sized(target, body, headers + _OFFER + b"Content-Length: 3\r\n"),

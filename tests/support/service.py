@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 
@@ -19,6 +19,7 @@ from ams.app.serving import Running, running
 from ams.core.clock import Clock
 from ams.core.settings import Settings
 from ams.core.supervisor import Supervisor
+from local_cluster.ports import free_port
 from tests.support import shape
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -105,6 +106,32 @@ def live_service(
         process.wait()
         assert process.stdout is not None
         process.stdout.close()
+
+
+class CertificatePorts(NamedTuple):
+    """Where a certificate service is asked, and its management key."""
+
+    api: int
+    operations: int
+    key: str
+
+
+@contextlib.contextmanager
+def live_certificate_service(data: Path) -> Iterator[CertificatePorts]:
+    """Start `ams authn serve` with TLS on free ports, wait until it is ready, and stop it at the end."""
+    data.mkdir()
+    operations = free_port()
+    flags = ["--data", str(data), "--port", "0", "--ops-port", str(operations), "--tls-self-signed"]
+    flags += ["--client-ca", str(data), "--failed-logins-per-minute", "0"]
+    command = [sys.executable, "-m", "ams.cli.main", "authn", "serve", *flags]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            base_url, _ = _ready_lines(process)
+            yield CertificatePorts(
+                int(base_url.rpartition(":")[2]), operations, (data / "authn.key").read_text().strip()
+            )
+        finally:
+            process.terminate()
 
 
 def _ready_lines(process: subprocess.Popen[str]) -> tuple[str, str]:

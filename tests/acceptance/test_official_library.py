@@ -21,6 +21,7 @@ from argo_ams_library import (
 
 from ams.client import Client, Message
 from tests.support.service import LiveService, live_service
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.acceptance
 
@@ -300,7 +301,7 @@ def test_parallel_subscriptions(ams: ArgoMessagingService, tls: dict[str, Any]) 
     url = f"https://{ams.endpoint}/v1/projects/{ams.project}/subscriptions/workers?key={ams.token}"
     body = {"topic": f"projects/{ams.project}/topics/T", "type": "parallel"}  # which the library cannot make
     trusted = ssl.create_default_context(cafile=tls["verify"])
-    httpx.put(url, json=body, verify=trusted, trust_env=False).raise_for_status()
+    httpx.put(url, json=body, verify=trusted, trust_env=False, timeout=PATIENCE_SECONDS).raise_for_status()
     topic.publish([AmsMessage(data=f"text {number}") for number in range(25)], **tls)
 
     worked: list[bytes] = []

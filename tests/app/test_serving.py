@@ -57,7 +57,9 @@ def test_an_address_that_others_reach_is_warned_of_without_tls(settings: dict[st
 
 
 def client_of(run: Running, token: str) -> httpx.AsyncClient:
-    return httpx.AsyncClient(base_url=f"{run.base_url}/v1", headers={"x-api-key": token}, trust_env=False)
+    return httpx.AsyncClient(
+        base_url=f"{run.base_url}/v1", headers={"x-api-key": token}, trust_env=False, timeout=PATIENCE_SECONDS
+    )
 
 
 async def make_topic(run: Running, token: str) -> None:
@@ -110,7 +112,7 @@ async def test_a_service_that_drains_serves_on_while_it_says_that_it_is_not_read
 
     serving = asyncio.create_task(serve())
     await ready.wait()
-    async with httpx.AsyncClient(trust_env=False) as client:
+    async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as client:
         assert (await client.get(urls[1] + "/readyz")).status_code == 200
         stop.set()
         async with asyncio.timeout(PATIENCE_SECONDS):
@@ -162,7 +164,7 @@ async def test_a_service_says_why_it_is_not_ready_when_its_data_folder_does_not_
     data = tmp_path / "data"
     async with (
         running_service(data) as (run, token),
-        httpx.AsyncClient(base_url=run.operations_url, trust_env=False) as client,
+        httpx.AsyncClient(base_url=run.operations_url, trust_env=False, timeout=PATIENCE_SECONDS) as client,
         asyncio.timeout(PATIENCE_SECONDS),
     ):
         await make_topic(run, token)
@@ -201,7 +203,7 @@ def test_what_the_service_did_is_counted_and_topics_are_not_named_unless_that_is
         client.get("/projects/P/topics/none")
         client.get("/projects/P//topics/t")
         service.carry_out(service.run.service.counting.round())
-        text = httpx.get(service.run.operations_url + "/metrics", trust_env=False).text
+        text = httpx.get(service.run.operations_url + "/metrics", trust_env=False, timeout=PATIENCE_SECONDS).text
     told = dict(line.rsplit(" ", 1) for line in text.splitlines() if line.startswith("ams_"))
 
     expected = {
@@ -240,7 +242,7 @@ class Port:
         return found
 
     async def metrics(self) -> str:
-        async with httpx.AsyncClient(trust_env=False) as client:
+        async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as client:
             return (await client.get(f"{self.operations}/metrics")).text
 
 

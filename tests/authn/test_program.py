@@ -24,7 +24,7 @@ from ams.core.errors import BadSettings, Unusable
 from ams.core.settings import Seconds
 from ams.core.supervisor import Supervisor
 from ams.storage.folder import Folder
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 NEEDED = {"AMS_AUTHN_CERT": "c.pem", "AMS_AUTHN_CERT_KEY": "c.key", "AMS_AUTHN_CLIENT_CA": "authorities"}
 JSON: dict[str, Any] = {
@@ -244,7 +244,7 @@ async def test_a20_the_operations_port_tells_logins_and_handshakes(tmp_path: Pat
     async with serving(tmp_path) as (run, ca):
         login = f"{run.base_url}/v1/service-types/ams/hosts/ams.example:authx509"
         assert (await asyncio.to_thread(asked, login, ca))[0] == 400
-        async with httpx.AsyncClient(trust_env=False) as client:
+        async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as client:
             said = (await client.get(f"{run.operations_url}/metrics")).text
 
     assert 'ams_authn_logins_total{result="refused"} 1.0' in said
@@ -257,7 +257,10 @@ async def test_a_data_folder_has_a_reserve_and_a_disk_that_is_nearly_full_is_tol
     ready = []
     for least in (0, 2**62):
         limits = {"min_free_bytes": least, "reserve_bytes": 123_456}
-        async with serving(tmp_path, **limits) as (run, _), httpx.AsyncClient(trust_env=False) as client:
+        async with (
+            serving(tmp_path, **limits) as (run, _),
+            httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as client,
+        ):
             ready.append(await client.get(f"{run.operations_url}/readyz"))
             said = (await client.get(f"{run.operations_url}/metrics")).text
         assert f"ams_authn_changes_refused {float(least > 0)}" in said

@@ -11,7 +11,7 @@ from playwright.sync_api import Dialog, Page, expect
 
 from tests.console.conftest import Api, Opened, button, confirm, data, row
 from tests.support.service import LiveService
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = [pytest.mark.chromium, pytest.mark.node, pytest.mark.long]
 
@@ -26,7 +26,9 @@ def shown_token(page: Page) -> str:
 
 
 def status(service: LiveService, token: str) -> int:
-    return httpx.get(f"{service.base_url}/v1/users/profile", headers={"x-api-key": token}, trust_env=False).status_code
+    return httpx.get(
+        f"{service.base_url}/v1/users/profile", headers={"x-api-key": token}, trust_env=False, timeout=PATIENCE_SECONDS
+    ).status_code
 
 
 def test_a_schema_gets_a_second_revision_and_the_difference_is_seen(opened: Opened, api: Api, project: str) -> None:
@@ -111,7 +113,9 @@ def test_a_named_token_is_shown_once_and_revoked(opened: Opened, service: LiveSe
     token = shown_token(page)
     expect(row(page, project)).to_contain_text(f"projects:show on projects/{project}")
     headers = {"x-api-key": token}
-    asked = httpx.get(f"{service.base_url}/v1/projects/{project}", headers=headers, trust_env=False)
+    asked = httpx.get(
+        f"{service.base_url}/v1/projects/{project}", headers=headers, trust_env=False, timeout=PATIENCE_SECONDS
+    )
     assert asked.status_code == 200
 
     button(row(page, project), "Revoke…")

@@ -17,6 +17,7 @@ from tests.console.conftest import Api, Opened, button, data, violations
 from tests.console.pictures import pages
 from tests.support.http_server import http_server
 from tests.support.service import LiveService
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.chromium, pytest.mark.node, pytest.mark.long]
 
@@ -265,7 +266,12 @@ def test_an_address_with_a_path_in_a_name_asks_for_nothing_else(opened: Opened, 
 
 
 def test_the_service_lets_nobody_else_act_for_its_users(service: LiveService) -> None:
-    answer = httpx.get(f"{service.base_url}/v1/projects", headers={"Origin": "https://evil.example"}, trust_env=False)
+    answer = httpx.get(
+        f"{service.base_url}/v1/projects",
+        headers={"Origin": "https://evil.example"},
+        trust_env=False,
+        timeout=PATIENCE_SECONDS,
+    )
 
     assert answer.status_code == 401
     assert "access-control-allow-credentials" not in answer.headers

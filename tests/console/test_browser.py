@@ -9,6 +9,7 @@ from playwright.sync_api import expect
 from tests.console.conftest import Api, Opened, button, data, violations
 from tests.console.pictures import pages
 from tests.support.service import LiveService
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.chromium, pytest.mark.node]
 
@@ -89,7 +90,7 @@ def test_a_token_that_ends_loses_nothing_typed(opened: Opened, api: Api, service
 
     expect(page.get_by_text("It has the id 0.")).to_be_visible()
     url, headers = f"{service.base_url}/v1/projects/{project}/topics/t:read", {"x-api-key": service.token}
-    [stored] = httpx.get(url, headers=headers, trust_env=False).text.splitlines()
+    [stored] = httpx.get(url, headers=headers, trust_env=False, timeout=PATIENCE_SECONDS).text.splitlines()
     assert data(b"typed before") in stored
 
 
@@ -116,9 +117,11 @@ def test_a_subscription_moves_back_at_once_and_forward_only_by_its_name(opened: 
 
 
 def test_all_of_it_is_small(service: LiveService) -> None:
-    page = httpx.get(f"{service.base_url}/console/", trust_env=False)
+    page = httpx.get(f"{service.base_url}/console/", trust_env=False, timeout=PATIENCE_SECONDS)
     names = re.findall(r'(?:src|href)="([^"]+\.(?:js|css))"', page.text)
-    files = [httpx.get(f"{service.base_url}/console/{name}", trust_env=False) for name in names]
+    files = [
+        httpx.get(f"{service.base_url}/console/{name}", trust_env=False, timeout=PATIENCE_SECONDS) for name in names
+    ]
 
     assert len(names) == 2
     assert sum(int(each.headers["content-length"]) for each in [page, *files]) < 150_000

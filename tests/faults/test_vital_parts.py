@@ -30,7 +30,7 @@ from ams.storage.registry.logins import NamedTokenRecords
 from ams.storage.registry.parallel import SnapshotRecords
 from tests.support import planted
 from tests.support.service import LiveService, live_service, make_subscription, running_service
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
 
 pytestmark = pytest.mark.embedded("the threads and files are those of the embedded engines")
 
@@ -105,7 +105,7 @@ def client_of(run: Running, token: str) -> Http:
 
 
 async def readiness(run: Running) -> tuple[int, str]:
-    async with httpx.AsyncClient(trust_env=False) as http:
+    async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as http:
         answer = await http.get(run.operations_url + "/readyz")
     return answer.status_code, answer.text.strip()
 
@@ -262,7 +262,7 @@ async def test_a_round_that_fails_is_counted_and_the_next_one_is_tried(
     async with (
         asyncio.timeout(SECONDS),
         running_service(tmp_path / "data", tls_self_signed=True, audit_days=1, **PUSH) as (run, token),
-        httpx.AsyncClient(verify=False, trust_env=False) as http,
+        httpx.AsyncClient(verify=False, trust_env=False, timeout=PATIENCE_SECONDS) as http,
     ):
         with monkeypatch.context() as planted:
             for owner, name in WORKS.values():

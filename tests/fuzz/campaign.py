@@ -23,6 +23,7 @@ from bench.kernel import anonymous_memory
 from tests.fuzz.generating import Generator, Request
 from tests.fuzz.judging import AnswerReader, fault
 from tests.support.service import LiveService, live_service
+from tests.support.waiting import PATIENCE_SECONDS
 
 CONNECTIONS = 8
 ANSWER_SECONDS = 60
@@ -61,7 +62,7 @@ class Campaign:
     def __init__(self, service: LiveService, requests: int, seed: int) -> None:
         self._service = service
         self._wanted = requests
-        api = httpx.get(service.base_url + "/openapi.json", trust_env=False).json()
+        api = httpx.get(service.base_url + "/openapi.json", trust_env=False, timeout=PATIENCE_SECONDS).json()
         self._generator = Generator(api, [service.token], seed, SPARED)
         self.result = Result()
         self._next_tidying = 0

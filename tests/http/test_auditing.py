@@ -23,7 +23,7 @@ from ams.storage.audit.trail import EACH
 from tests.support import shape
 from tests.support.served import SERVICE_TOKEN, Served, served
 from tests.support.two_ways import one_way, request
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 SECRET = "kirschkernweitspucken"
 """Stands for whatever a client sends in a body."""
@@ -132,7 +132,7 @@ def test_a20_a_login_that_fails_is_recorded_on_every_route_and_no_token_is_none(
 
     shown = [(each["action"], each["address"], each["code"], each["actor"]) for each in trail()]
     assert shown == [("login", "192.0.2.3", 401, "")] * 3
-    figures = httpx.get(service.run.operations_url + "/metrics", trust_env=False).text
+    figures = httpx.get(service.run.operations_url + "/metrics", trust_env=False, timeout=PATIENCE_SECONDS).text
     assert f"ams_failed_logins_total {failed + 3}.0" in figures
 
     token = service.ask("POST", "/users/nobody", {})["token"]

@@ -12,6 +12,7 @@ from tests.contract.actions import OPEN as OPEN_PATHS
 from tests.contract.actions import PATHS
 from tests.support.description import FILE, TABLE, description
 from tests.support.served import Served
+from tests.support.waiting import PATIENCE_SECONDS
 
 API = json.loads(description())
 OPERATIONS = [operation for path in API["paths"].values() for operation in path.values()]
@@ -23,7 +24,7 @@ def test_the_description_in_the_docs_is_that_of_the_code() -> None:
 
 
 def test_the_service_tells_its_description_to_everybody(service: Served) -> None:
-    answer = httpx.get(service.run.base_url + "/openapi.json", trust_env=False)
+    answer = httpx.get(service.run.base_url + "/openapi.json", trust_env=False, timeout=PATIENCE_SECONDS)
 
     assert (answer.status_code, answer.json()) == (200, API)
 

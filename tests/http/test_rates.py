@@ -41,7 +41,7 @@ def admin(service: Served) -> Iterator[httpx.Client]:
     base, headers = service.run.base_url + "/v1", {"x-api-key": service.token}
     for method, path, body in FURNITURE:
         service.call(method, path, body, SERVICE_TOKEN)
-    with httpx.Client(base_url=base, headers=headers, trust_env=False) as client:
+    with httpx.Client(base_url=base, headers=headers, trust_env=False, timeout=PATIENCE_SECONDS) as client:
         service.clock.advance(3000)  # until nobody else asks at the same time
         yield client
 
@@ -88,7 +88,9 @@ def test_a_request_whose_body_comes_late_counts_once(admin: httpx.Client, verb: 
 
 
 def test_a_project_has_a_rate_that_all_who_ask_it_share(admin: httpx.Client) -> None:
-    with httpx.Client(base_url=admin.base_url, headers={"x-api-key": SERVICE_TOKEN}, trust_env=False) as everybody:
+    with httpx.Client(
+        base_url=admin.base_url, headers={"x-api-key": SERVICE_TOKEN}, trust_env=False, timeout=PATIENCE_SECONDS
+    ) as everybody:
         assert answers(admin, "GET", "/projects/P", 2) == [200, 200]
         assert answers(everybody, "GET", "/projects/P/topics", 3) == [200, 200, 429]
         assert everybody.get("/projects/P").json() == OF_PROJECT

@@ -20,7 +20,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from local_cluster.ports import free_port, listening
 from tests.migrate.test_move import DATABASE, Original, sources
 from tests.support.commands import PROCESS, Ran, ams, run_ams
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 SERVE = ("--min-free-bytes", "0", "--reserve-bytes", "0")
 
@@ -135,7 +135,10 @@ class Site:
 
 def read(endpoint: str, topic: str = "readings") -> list[tuple[int, str]]:
     answer = httpx.get(
-        f"{endpoint}/v1/projects/EGI/topics/{topic}:read", headers={"x-api-key": "short"}, trust_env=False
+        f"{endpoint}/v1/projects/EGI/topics/{topic}:read",
+        headers={"x-api-key": "short"},
+        trust_env=False,
+        timeout=PATIENCE_SECONDS,
     )
     assert answer.status_code == 200, answer.text
     return [(int(each["messageId"]), each["data"]) for each in map(json.loads, answer.text.splitlines())]

@@ -19,6 +19,7 @@ from ams.migrate.converting import Bounds, Converted, MovedTopic
 from ams.storage import export_format as lines
 from tests.support.commands import PROCESS
 from tests.support.http_server import QuietHandler, http_server
+from tests.support.waiting import PATIENCE_SECONDS
 
 PUBLISHED = int(time.time() * 1000) - DAY // 2
 
@@ -156,5 +157,8 @@ def passing(new: str) -> Iterator[Old]:
             self.end_headers()
             self.wfile.write(body)
 
-    with httpx.Client(base_url=new, trust_env=False) as client, http_server(Passing) as old.url:
+    with (
+        httpx.Client(base_url=new, trust_env=False, timeout=PATIENCE_SECONDS) as client,
+        http_server(Passing) as old.url,
+    ):
         yield old

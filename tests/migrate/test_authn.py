@@ -20,6 +20,7 @@ from ams.storage.export_format import FORMAT, End, Header, encoded, kind
 from tests.support.commands import PROCESS, Ran, ams_alone
 from tests.support.mongodb import mongodb
 from tests.support.service import LiveService, live_service
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
@@ -89,7 +90,9 @@ class Authn:
     def ask(self, method: str, path: str, body: object = None) -> Any:
         key = (self.data / "authn.key").read_text().strip()
         ca = str(self.data / "authn-tls" / "ca.pem")
-        with httpx.Client(verify=ssl.create_default_context(cafile=ca), trust_env=False) as client:
+        with httpx.Client(
+            verify=ssl.create_default_context(cafile=ca), trust_env=False, timeout=PATIENCE_SECONDS
+        ) as client:
             answer = client.request(method, f"{self.url}/v1{path}", headers={"x-api-key": key}, json=body)
         assert answer.status_code < 300, answer.text
         return answer.json() if answer.text else None
@@ -191,7 +194,9 @@ def test_all_goes_over_as_a_dry_run_said_with_bindings_of_their_users(authn: Aut
     assert f"service type ams was old-ams and is {types['ams']['uuid']}" in ran.stderr
     methods = {each["host"]: each for each in authn.get("/authm")["auth_methods"]}
     assert {host: each["port"] for host, each in methods.items()} == {HOST: 443, "web.example": 8444}
-    answer = httpx.get(f"{ams.base_url}/v1/users/bob", headers={"x-api-key": ADMIN}, trust_env=False)
+    answer = httpx.get(
+        f"{ams.base_url}/v1/users/bob", headers={"x-api-key": ADMIN}, trust_env=False, timeout=PATIENCE_SECONDS
+    )
     bindings = authn.bindings()
     assert {name: each["unique_key"] for name, each in bindings.items()} == {
         "ann": ANN, "bob": answer.json()["uuid"], "devel": GONE, "strange": "id-of-web", "a-name-of-old": ANN,

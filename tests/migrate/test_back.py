@@ -21,6 +21,7 @@ from tests.migrate.cuts import HaProxy, Starter
 from tests.migrate.test_move import b64
 from tests.support import marks
 from tests.support.commands import PROCESS, Ran, ams
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
@@ -65,8 +66,7 @@ class Both:
         trust = ssl.create_default_context(cafile=str(self.old.certificate))
         answer = httpx.request(
             "POST", f"{url}/v1/projects/{PROJECT}/{path}:{verb}", headers={"x-api-key": token}, json=body,
-            trust_env=False, verify=trust,
-        )  # fmt: skip
+            trust_env=False, verify=trust, timeout=PATIENCE_SECONDS)  # fmt: skip
         assert answer.status_code == 200, answer.text
         return answer.json() if answer.text else None
 
@@ -139,7 +139,11 @@ def the_old_service_gets_messages_with_their_ids_and_positions_and_can_be_given_
 def what_was_made_since_is_listed_and_stays(both: Both) -> None:
     headers = {"x-api-key": both.day.admin_token}
     made = httpx.put(
-        f"{both.new.endpoint}/v1/projects/{PROJECT}/topics/since", headers=headers, trust_env=False, json={}
+        f"{both.new.endpoint}/v1/projects/{PROJECT}/topics/since",
+        headers=headers,
+        trust_env=False,
+        json={},
+        timeout=PATIENCE_SECONDS,
     )
     assert made.status_code == 200
 

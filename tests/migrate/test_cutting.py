@@ -23,7 +23,7 @@ from tests.migrate.cuts import SERVE, Site, Starter, change, copy, create_topics
 from tests.migrate.test_move import DATABASE, b64, record, sources
 from tests.support.commands import PROCESS, ams
 from tests.support.service import live_service
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
@@ -91,7 +91,7 @@ def test_topics_with_unreadable_records_are_moved(site: Site) -> None:
     assert differences(site.original, site.starter.endpoint) == []
     body = {"messages": [{"data": b64("next")}]}
     url, headers = f"{site.starter.endpoint}/v1/projects/EGI/topics/silent:publish", {"x-api-key": "short"}
-    published = httpx.post(url, headers=headers, json=body, trust_env=False)
+    published = httpx.post(url, headers=headers, json=body, trust_env=False, timeout=PATIENCE_SECONDS)
     assert published.json()["messageIds"] == ["2"]
 
 

@@ -19,7 +19,7 @@ from local_cluster.ports import LOOPBACK, free_port, listening
 from tests.migrate.moved import Old, converted, imported, passing, token
 from tests.support.commands import PROCESS, Ran, run_ams
 from tests.support.service import LiveService, live_service
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 START = "192.0.2.7:47894 [28/Nov/2026:05:47:14.501] ams~ old/old1 0/0/0/1/1 200 121 - - ---- 1/1/0/0/0 0/0 "
 
@@ -211,7 +211,9 @@ def test_haproxy_sends_copies_of_reads_that_no_client_waits_for(old: Old, new: L
     check(file, surroundings)
     with (tmp_path / "haproxy.log").open("w") as said, subprocess.Popen(
         [program(), "-db", "-f", str(file)], env={**os.environ, **surroundings}, stdout=said, stderr=said
-    ) as haproxy, httpx.Client(base_url=f"http://{LOOPBACK}:{port}/v1", trust_env=False) as client:  # fmt: skip
+    ) as haproxy, httpx.Client(
+        base_url=f"http://{LOOPBACK}:{port}/v1", trust_env=False, timeout=PATIENCE_SECONDS
+    ) as client:  # fmt: skip
         try:
             wait_until(lambda: listening(port))
             me = {"x-api-key": token(1)}

@@ -34,7 +34,7 @@ from tests.pubsub.conftest import World, world_at
 from tests.pubsub.streams import SECONDS, STREAMING_PULL, ask, opened, refused
 from tests.support.served import Served, served
 from tests.support.service import running_service
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 SETTINGS, PING, GOAWAY = 4, 6, 7
@@ -141,7 +141,7 @@ def alone(tmp_path: Path) -> Iterator[World]:
 
 def figures(alone: World) -> dict[str, float]:
     assert isinstance(alone.service, Served)
-    text = httpx.get(alone.service.run.operations_url + "/metrics", trust_env=False).text
+    text = httpx.get(alone.service.run.operations_url + "/metrics", trust_env=False, timeout=PATIENCE_SECONDS).text
     lines = [line.rsplit(" ", 1) for line in text.splitlines() if line.startswith("ams_pubsub")]
     return {name: float(value) for name, value in lines}
 

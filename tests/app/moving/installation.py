@@ -33,6 +33,7 @@ from ams.storage.files import Disk
 from ams.storage.registry.records import UserDetails
 from ams.storage.registry.registry import Registry
 from tests.support.program_keys import public_key
+from tests.support.waiting import PATIENCE_SECONDS
 
 ADMIN = "a service token of the tests"
 Told = dict[str, tuple[int, str]]
@@ -103,7 +104,7 @@ class Api:
 async def service(data: Path, clock: Clock, **more: object) -> AsyncIterator[Api]:
     async with (
         running(settings(data, **more), Supervisor(), clock=clock) as run,
-        httpx.AsyncClient(base_url=run.base_url, trust_env=False) as client,
+        httpx.AsyncClient(base_url=run.base_url, trust_env=False, timeout=PATIENCE_SECONDS) as client,
     ):
         yield Api(client)
 

@@ -36,13 +36,16 @@ from demo.issuer import ExampleIssuer
 from tests.support.administration import make_user, open_registry
 from tests.support.served import served
 from tests.support.service import running_service
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 @contextlib.asynccontextmanager
 async def started(data: Path, **settings: Any) -> AsyncIterator[tuple[Running, httpx.AsyncClient]]:
     async with (
         running_service(data, **settings) as (run, token),
-        httpx.AsyncClient(base_url=f"{run.base_url}/v1/projects/P", headers={"x-api-key": token}) as client,
+        httpx.AsyncClient(
+            base_url=f"{run.base_url}/v1/projects/P", headers={"x-api-key": token}, timeout=PATIENCE_SECONDS
+        ) as client,
     ):
         await client.post(f"{run.base_url}/v1/projects/P", json={})
         await client.put("/topics/t")

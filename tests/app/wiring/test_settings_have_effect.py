@@ -31,7 +31,7 @@ from demo.issuer import ExampleIssuer
 from tests.app.client import Client
 from tests.support.served import SERVICE_TOKEN, Served, served
 from tests.support.service import live_service
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.embedded("what is set is mostly about the data folder")
 
@@ -111,7 +111,7 @@ SHOWN.update(OF_ONE_REQUEST)
 
 
 def metrics(given: Served) -> str:
-    return httpx.get(f"{given.run.operations_url}/metrics").text
+    return httpx.get(f"{given.run.operations_url}/metrics", timeout=PATIENCE_SECONDS).text
 
 
 @pytest.mark.parametrize("setting", OF_ONE_REQUEST)
@@ -283,8 +283,8 @@ def test_both_ports_are_where_they_are_set_and_nowhere_else(tmp_path: Path) -> N
     with socket.create_server(("127.0.0.1", 0)) as first, socket.create_server(("127.0.0.1", 0)) as second:
         port, ops_port = first.getsockname()[1], second.getsockname()[1]
         with served(tmp_path / "set", host="127.0.0.2", port=port, ops_host="127.0.0.3", ops_port=ops_port):
-            assert httpx.get(f"http://127.0.0.2:{port}/v1/version").status_code == 200
-            assert httpx.get(f"http://127.0.0.3:{ops_port}/readyz").status_code == 200
+            assert httpx.get(f"http://127.0.0.2:{port}/v1/version", timeout=PATIENCE_SECONDS).status_code == 200
+            assert httpx.get(f"http://127.0.0.3:{ops_port}/readyz", timeout=PATIENCE_SECONDS).status_code == 200
 
 
 @shows("tls_self_signed", "cert", "key")
@@ -394,7 +394,12 @@ def test_an_issuer_of_the_settings_is_asked_and_believed_a_while_after_its_token
             given.clock.advance(160_000)  # type: ignore[arg-type]
             headers = {"authorization": f"Bearer {token}"}
 
-            assert httpx.get(f"{given.run.base_url}/v1/users/profile", headers=headers).status_code == 200
+            assert (
+                httpx.get(
+                    f"{given.run.base_url}/v1/users/profile", headers=headers, timeout=PATIENCE_SECONDS
+                ).status_code
+                == 200
+            )
 
 
 @shows("console", "console_logins")
@@ -440,7 +445,7 @@ def test_events_leave_the_audit_log_after_their_days(tmp_path: Path, monkeypatch
 @shows("log_level", "log_format", "log_facilities")
 def test_the_log_is_as_it_is_set(tmp_path: Path) -> None:
     with live_service(tmp_path / "json", environment={"AMS_LOG_FORMAT": "json", "AMS_LOG_LEVEL": "debug"}) as live:
-        httpx.get(f"{live.base_url}/v1/version")
+        httpx.get(f"{live.base_url}/v1/version", timeout=PATIENCE_SECONDS)
     said = [json.loads(line) for line in (tmp_path / "json.stderr").read_text().splitlines()]
     assert {"debug", "info"} <= {line["level"] for line in said}
 

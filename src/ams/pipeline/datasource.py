@@ -26,8 +26,7 @@ from ams.pipeline.options import EARLIEST, LATEST, Name, Positions, Reading, rea
 from ams.pipeline.service import Bounds, Service
 from ams.pipeline.sink.writer import BatchWriter, StreamWriter
 
-Offsets = dict[str, int]
-"""Offsets by `PROJECT/TOPIC`, as they stand in checkpoints and in the progress of queries."""
+Offsets = dict[str, int]  # offsets by `PROJECT/TOPIC`, as they stand in checkpoints and in the progress of queries
 
 
 class Places:
@@ -110,8 +109,7 @@ class BatchReader(_Reader, DataSourceReader):
         return [InputPartition(each) for each in ranges]
 
 
-IDS = "topics"
-"""Beside the offsets in what Spark remembers: the ids of the topics they are of, by `PROJECT/TOPIC`."""
+IDS = "topics"  # beside the offsets in what Spark remembers: the ids of the topics they are of, by `PROJECT/TOPIC`
 Told = dict[str, Any]
 """Offsets as Spark remembers them: `{"PROJECT/TOPIC": next offset, ..., "topics": {"PROJECT/TOPIC": id, ...}}`."""
 

@@ -17,8 +17,7 @@ from ams.pipeline.errors import Broken as Broken  # of a module without Spark, a
 from ams.pipeline.errors import PipelineError
 from ams.pipeline.session import persisted
 
-_ROWS = 4096
-"""Rows that are handed to Spark at once: of packed messages there are a thousand times more than messages."""
+_ROWS = 4096  # rows that are handed to Spark at once: of packed messages there are a thousand times more than messages
 
 _UNFIT = (pa.ArrowException, ArithmeticError, TypeError, ValueError)
 """What Arrow raises at values that are not of their columns, such as numbers of more than 64 bits."""

@@ -64,8 +64,7 @@ class Progress:
 
     say: Callable[[str], None]
     clock: Callable[[], float] = time.monotonic
-    begin: dict[str, int] = field(default_factory=dict)
-    """Where topics begin that were never read, by `PROJECT/TOPIC`."""
+    begin: dict[str, int] = field(default_factory=dict)  # where topics begin that were never read, by `PROJECT/TOPIC`
     batches: int = 0
     messages: int = 0
     last: Batch | None = None

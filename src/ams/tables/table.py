@@ -31,8 +31,7 @@ class Change(NamedTuple):
     what: str  # for the history: `append`, `merge`
     add: Sequence[File] = ()
     remove: Sequence[File] = ()
-    numbers: Mapping[str, int] | None = None
-    """A query with the number of its batch, and others that are kept with it."""
+    numbers: Mapping[str, int] | None = None  # a query with the number of its batch, and others that are kept with it
     is_other_rows: bool = True  # whether the rows are others afterwards; not so of a merge
 
 

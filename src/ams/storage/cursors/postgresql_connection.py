@@ -41,8 +41,7 @@ Write = Callable[
     # Writes rows within seconds, where those that were read are still the same; returns those that it wrote.
 ]
 MAX_SEEN = 20_000  # rows remembered: a shortcut, so when there are more all are forgotten
-LEFT_ALONE = 4
-"""Moves in a row that found a cursor as this process had left it, after which the next is expected to."""
+LEFT_ALONE = 4  # moves in a row that found a cursor as this process had left it, after which the next is expected to
 
 
 class Interrupted(Exception):

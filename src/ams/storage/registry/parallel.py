@@ -211,25 +211,19 @@ def _node(row: sa.Row[Any]) -> Node:
 
 
 _ENDED = Statement("DELETE FROM parallel_nodes WHERE until <= {now}")
-_LIVES = Statement(
-    """
+_LIVES = Statement("""
     INSERT INTO parallel_nodes (node, url, pubsub, until) VALUES (:node, :url, :pubsub, {now} + :lease)
     ON CONFLICT (node) DO UPDATE SET until = excluded.until
-    """
-)
-_CLAIM = Statement(
-    """
+    """)
+_CLAIM = Statement("""
     INSERT INTO parallel_owners (subscription_id, node)
     SELECT subscriptions.id, :node FROM {given} JOIN subscriptions ON subscriptions.id = text(0)
     WHERE NOT EXISTS (SELECT 1 FROM parallel_owners WHERE subscription_id = subscriptions.id) {kept}
-    """
-)
-_OWNER = Statement(
-    """
+    """)
+_OWNER = Statement("""
     SELECT node, url, pubsub FROM parallel_owners JOIN parallel_nodes USING (node)
     WHERE subscription_id = :subscription AND until > {now}
-    """
-)
+    """)
 _ALIVE = Statement("SELECT node, url, pubsub FROM parallel_nodes WHERE until > {now} ORDER BY url, node")
 _OWNERS = sa.select(parallel_owners.c.subscription_id, parallel_nodes).join(
     parallel_nodes, parallel_nodes.c.node == parallel_owners.c.node

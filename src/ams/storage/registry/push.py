@@ -83,14 +83,12 @@ _EACH = (
     " || COALESCE(subscriptions.parallel, '')"
 )
 _STAMP = {
-    dialect: text(
-        f"""
+    dialect: text(f"""
         SELECT {gathered.format(each=_EACH)} FROM subscriptions
         JOIN projects ON projects.id = subscriptions.project_id
         LEFT JOIN topics ON topics.project_id = subscriptions.project_id AND topics.name = subscriptions.topic
         WHERE subscriptions.push IS NOT NULL
-        """  # noqa: S608 - nothing but constants is joined
-    )
+        """)  # noqa: S608 - nothing but constants is joined
     for dialect, gathered in _GATHERED.items()
 }
 """A text that is another one when anything of it has changed: reading the rows takes five times as long."""
@@ -271,40 +269,30 @@ class OtherHolders(Records):
 
 
 # One row a holder, rather than one a lease.
-_STANDING = Statement(
-    """
+_STANDING = Statement("""
     SELECT holder, until > {now} AS lives, leaving,
         (SELECT {joined}(subscription_id, ',') FROM push_leases WHERE push_leases.holder = push_holders.holder) AS held
     FROM push_holders
-    """
-)
-_LIVES = Statement(
-    """
+    """)
+_LIVES = Statement("""
     INSERT INTO push_holders (holder, until, leaving) VALUES (:holder, {now} + :lease, :leaving)
     ON CONFLICT (holder) DO UPDATE SET until = excluded.until, leaving = excluded.leaving
-    """
-)
-_TAKE = Statement(
-    """
+    """)
+_TAKE = Statement("""
     INSERT INTO push_leases (subscription_id, holder)
     SELECT subscriptions.id, :holder FROM {given} JOIN subscriptions ON subscriptions.id = text(0)
     WHERE true {kept}
     RETURNING subscription_id
-    """
-)
-_TELL = Statement(
-    """
+    """)
+_TELL = Statement("""
     INSERT INTO push_states (subscription_id, state, changed_on)
     SELECT push_leases.subscription_id, text(1), {now} FROM {given}
     JOIN push_leases ON push_leases.subscription_id = text(0) AND push_leases.holder = :holder
     WHERE true
     ON CONFLICT (subscription_id) DO UPDATE SET state = excluded.state, changed_on = excluded.changed_on
-    """
-)
-_STATE = Statement(
-    """
+    """)
+_STATE = Statement("""
     SELECT state FROM push_states JOIN push_leases USING (subscription_id) JOIN push_holders USING (holder)
     WHERE subscription_id = :subscription AND until > {now}
-    """
-)
+    """)
 _IS_HELD = Statement("SELECT EXISTS (SELECT 1 FROM push_holders WHERE until > {now})")

@@ -72,8 +72,7 @@ def _measured(today: Iterable[Result], day_before: Iterable[Result], missing: st
 class _Happening(NamedTuple):
     second: int
     status: str
-    previous: Change
-    """What held before, and since when, at the earliest since the beginning of the day before."""
+    previous: Change  # what held before, and since when, at the earliest since the beginning of the day before
     reminder: bool = False
 
 

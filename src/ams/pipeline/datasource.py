@@ -33,8 +33,7 @@ class Places:
     """The offsets of what is to be read."""
 
     def __init__(self, service: Service, reading: Reading) -> None:
-        self._service = service
-        self._reading = reading
+        self._service, self._reading = service, reading
         self.topics: Sequence[Name] = reading.topics
         self.ids: dict[str, str] = {}
         """Which topic each name stands for, as it was seen last; without those of which the service does not tell."""

@@ -183,9 +183,7 @@ class FreeSpace:
     """
 
     def __init__(self, files: Disk, folder: str, min_free_bytes: int) -> None:
-        self._files = files
-        self._folder = folder
-        self._min_free = min_free_bytes
+        self._files, self._folder, self._min_free = files, folder, min_free_bytes
 
     def growth_refusal(self) -> str | None:
         """Return why nothing may grow now; None when there is enough space."""

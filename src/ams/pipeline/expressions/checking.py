@@ -29,8 +29,6 @@ _HIGHEST = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """What an expression can name."""
-
     columns: Columns
     rows: Columns | None = None
     """Of an expression over the rows of a key: the columns of these, for the arguments of aggregates."""

@@ -31,8 +31,7 @@ class WrongExpression(PipelineError):
 
     def __init__(self, position: int, reason: str) -> None:
         super().__init__(f"at character {position}: {reason}")
-        self.position = position
-        self.reason = reason
+        self.position, self.reason = position, reason
 
 
 _WORDS: Final = (

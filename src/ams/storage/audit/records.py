@@ -53,8 +53,7 @@ class AuditRecords:
     """Rows of the table. Calls raise `RegistryUnavailable` when the database cannot answer."""
 
     def __init__(self, database: Database, table: sa.Table) -> None:
-        self._database = database
-        self._table = table
+        self._database, self._table = database, table
         self._prunings = table.metadata.tables[f"{table.name}_prunings"]
 
     async def add(self, events: Sequence[AuditEvent]) -> None:

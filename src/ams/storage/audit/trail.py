@@ -49,12 +49,9 @@ class Trail:
     def __init__(
         self, path: str, records: AuditRecords, clock: Clock, *, days: int = 0, space: FreeSpace = UNLIMITED
     ) -> None:
-        self._space = space
-        self._path = path
+        self._space, self._path = space, path
         self._lines = LineFile(path)
-        self._records = records
-        self._clock = clock
-        self._days = days
+        self._records, self._clock, self._days = records, clock, days
         self._news = asyncio.Event()
         self._unwritten: deque[AuditEvent] = deque(maxlen=UNWRITTEN)
         self._following: asyncio.Task[None] | None = None
@@ -250,12 +247,8 @@ class LineFile:
 
 
 class _Reader:
-    """Where in a file reading stands."""
-
     def __init__(self, handle: int, position: int) -> None:
-        self._handle = handle
-        self._position = position
-        self._ahead = position
+        self._handle, self._position, self._ahead = handle, position, position
 
     def next(self) -> list[AuditEvent]:
         if os.fstat(self._handle).st_size < self._position:  # it was truncated
@@ -345,8 +338,6 @@ OTHERS = ""
 
 @dataclass(slots=True)
 class _Minute:
-    """Failed logins of an address within a minute."""
-
     failures: int = 0
     more: AuditEvent | None = None  # stands for those beyond the first few
 
@@ -355,9 +346,7 @@ class FailedLogins:
     """Records logins that failed, of one service. `attempts` has the limit, and counts."""
 
     def __init__(self, service: str, trail: Trail, attempts: Attempts, clock: Clock) -> None:
-        self._service = service
-        self._trail = trail
-        self._clock = clock
+        self._service, self._trail, self._clock = service, trail, clock
         self._began = clock.monotonic()
         self._addresses: dict[str, _Minute] = {}
         self._rounds = Rounds("failed logins", MINUTE / 1000, self._flush_if_over)

@@ -41,8 +41,7 @@ class PostgresCursors:
     """Keeps `ams.storage.cursors.acks.CursorStore` in a PostgreSQL database that several nodes use at once."""
 
     def __init__(self, conninfo: str, time: DatabaseTime, exists: Exists | None) -> None:
-        self._time = time
-        self._exists = exists
+        self._time, self._exists = time, exists
         self._reading = ReconnectingConnection(conninfo, partial(rows.ask_time, time=time))
         self._moving = ReconnectingConnection(conninfo, self._begin_moving)
         self._settling = ReconnectingConnection(conninfo, self._begin_moving)

@@ -53,8 +53,7 @@ class ReconnectingConnection:
 
     def __init__(self, conninfo: str, greet: Callable[["Connection"], Awaitable[None]]) -> None:
         """`greet` runs first on each new connection."""
-        self._conninfo = conninfo
-        self._greet = greet
+        self._conninfo, self._greet = conninfo, greet
         self._loop = asyncio.get_running_loop()
         self._turn = asyncio.Lock()
         self._connection: Connection | None = None
@@ -237,11 +236,8 @@ class Mover(Generic[V]):
         write: Write[V],
         max_seen: int = MAX_SEEN,
     ) -> None:
-        self._connection = connection
-        self._time = time
-        self._read = read
-        self._write_rows = write
-        self._max_seen = max_seen
+        self._connection, self._time, self._read = connection, time, read
+        self._write_rows, self._max_seen = write, max_seen
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[SubscriptionId, list[Call[V]]] = {}
         self._seen: dict[SubscriptionId, Row[V]] = {}

@@ -41,9 +41,7 @@ class SqliteCursors:
     def __init__(
         self, connection: sqlite3.Connection, clock: Clock, on_full: Callable[[], bool], supervisor: Supervisor
     ) -> None:
-        self._connection = connection
-        self._clock = clock
-        self._on_full = on_full
+        self._connection, self._clock, self._on_full = connection, clock, on_full
         self._loop = asyncio.get_running_loop()
         self._changes = itertools.count(1)
         self._entries: dict[SubscriptionId, CursorState] = {}

@@ -45,8 +45,6 @@ _TABLES: Mapping[type[msgspec.Struct], Table] = {
 
 
 class _Tallies(NamedTuple):
-    """A table of tallies, and the names of its columns."""
-
     table: Table
     owner: str
     last: str
@@ -71,9 +69,7 @@ class Contents:
     def __init__(
         self, connection: Connection, secrets: Secrets | None, standings: Mapping[SubscriptionId, CursorPosition]
     ) -> None:
-        self._connection = connection
-        self._secrets = secrets
-        self._standings = standings
+        self._connection, self._secrets, self._standings = connection, secrets, standings
 
     def lines(self) -> Iterator[Line]:
         """Yield everything, each line after those it refers to. Raises `Damaged` for an unreadable token."""
@@ -180,7 +176,6 @@ def _made(table: Table, made_by: str = "created_by") -> Select[Any]:
 
 
 def _in_project(table: Table) -> Select[Any]:
-    """Select rows with the names of their projects."""
     projects = tables.projects
     query = select(table, projects.c.name.label("project")).join(projects, projects.c.id == table.c.project_id)
     return query.order_by(table.c.number)
@@ -240,10 +235,8 @@ class RegistryImport:
         self, connection: Connection, secrets: Secrets, now: Milliseconds, logs: Mapping[Name, Loaded]
     ) -> None:
         self.cursors: list[Placed] = []  # of the subscriptions added
-        self._connection = connection
-        self._secrets = secrets
-        self._now = now
-        self._logs = logs
+        self._connection, self._secrets = connection, secrets
+        self._now, self._logs = now, logs
         self._users: dict[str, str] = {}
         self._projects: dict[str, str] = {}
         self._schemas: dict[Name, str] = {}
@@ -350,7 +343,6 @@ class RegistryImport:
         self._insert(table, **values | self._origin(line, table) | more)
 
     def _origin(self, line: Any, table: Table) -> dict[str, Any]:
-        """Return the columns of a row with its owner, its creator, and its times."""
         values: dict[str, Any] = {}
         if "project_id" in table.c:
             values["project_id"] = self._projects[line.project]

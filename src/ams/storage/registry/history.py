@@ -115,9 +115,7 @@ class SharedHistory:
     write_minutes = 1
 
     def __init__(self, database: Database, clock: Clock, node: str) -> None:
-        self._database = database
-        self._clock = clock
-        self._node = node
+        self._database, self._clock, self._node = database, clock, node
 
     async def turn(self) -> bool:
         """Return whether this node measures: it did last, or the last one has not for a while."""

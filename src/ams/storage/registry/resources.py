@@ -149,7 +149,6 @@ class _ResourceRecords(Records, Generic[R, N]):
         return self._record(row, frozenset(connection.scalars(listed)))
 
     def _listed(self, connection: Connection, project: ProjectId, name: N) -> Mapping[UserName, UserId]:
-        """Return who is on an access list, in stored order."""
         query = (
             select(users.c.name, users.c.id)
             .join(self._access, self._access.c.user_id == users.c.id)
@@ -328,7 +327,6 @@ class _Use(NamedTuple):
 
 
 def _attach(connection: Connection, project: ProjectId, topic: str, name: SchemaName, use: _Use) -> AttachedSchema:
-    """Attach a schema of the project to a topic that has none; raise `NotFound`."""
     known = select(schemas).where((schemas.c.project_id == project) & (schemas.c.name == name))
     row = connection.execute(known).first()
     if row is None:

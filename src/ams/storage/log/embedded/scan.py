@@ -121,8 +121,6 @@ class TopicEnd:
 
 @dataclass(slots=True)
 class _Scanner:
-    """Scans one segment."""
-
     files: Disk
     handle: FileHandle
     path: str

@@ -179,8 +179,7 @@ class FetchSession:
     """What one broker was asked about on one connection."""
 
     def __init__(self) -> None:
-        self._id = NONE
-        self._epoch = FULL
+        self._id, self._epoch = NONE, FULL
         self._sent: dict[str, int] = {}
 
     def request(self, wanted: Mapping[str, int], *, wait_ms: int, topic_bytes: int, max_bytes: int) -> Any:

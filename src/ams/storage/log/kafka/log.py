@@ -150,7 +150,12 @@ class KafkaLog:
         age = retention or self._options.retention
         if age < before.age:
             with _Noticing(self._topics, partition):
-                await self._cut(partition, age)
+                oldest, end = await self._reader.bounds(partition)
+                kept = await self._reader.offset_at(partition, Milliseconds(self._clock.wall() - age))
+                before_cut = end if kept is None else kept
+                if before_cut > oldest:
+                    await delete_records(self._connection, partition, before_cut, self._connection.deadline())
+                    self._reader.drop_before(partition, before_cut)
 
     async def retention(self, topic: TopicId) -> Milliseconds | None:
         return (await self._topics.settings(await self._partition(topic))).own_age
@@ -294,14 +299,6 @@ class KafkaLog:
         if self._closed:
             raise LogUnavailable
 
-    async def _cut(self, partition: Partition, age: Milliseconds) -> None:
-        oldest, end = await self._reader.bounds(partition)
-        kept = await self._reader.offset_at(partition, Milliseconds(self._clock.wall() - age))
-        before = end if kept is None else kept
-        if before > oldest:
-            await delete_records(self._connection, partition, before, self._connection.deadline())
-            self._reader.drop_before(partition, before)
-
     def _stored(self, partition: Partition, appended: Appended, fragments: Sequence[Fragment], size: int) -> None:
         if appended.time < 0:  # loaded: counted when the topic was made, and not read yet
             return
@@ -331,7 +328,7 @@ class KafkaLog:
 
     def _gone(self, partition: Partition) -> None:
         self._sender.forget(partition.topic)
-        self._connection.moved(partition)
+        self._connection.leaders.forget(partition.name)
         self._reader.forget(partition)
         self._sizes.forget(partition.topic)
 

@@ -220,9 +220,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _from(self, start: Mapping[str, int], ends: Mapping[str, int], others: frozenset[str]) -> Offsets:
         """Return where a batch begins: at its start, but at the oldest message of topics that are new or made again."""
-        new_or_remade = {
-            topic for topic, end in ends.items() if topic not in start or start[topic] > end or topic in others
-        }
+        new_or_remade = {topic for topic, end in ends.items() if topic in others or start.get(topic, end + 1) > end}
         if not new_or_remade:
             return {topic: start[topic] for topic in ends}
         oldest = {str(topic): bounds.first for topic, bounds in self._places.bounds().items()}

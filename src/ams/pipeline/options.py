@@ -293,9 +293,8 @@ def _positions(given: Given, option: str, topics: Collection[Name]) -> Positions
     if _is_offset(value):
         return {"": value}
     if not isinstance(value, dict) or not all(_is_offset(each) for each in value.values()):
-        raise WrongOption(
-            option, f'{shortened(text)} is none of earliest, latest, a number, {{"PROJECT/TOPIC": number}}'
-        )
+        what = 'earliest, latest, a number, {"PROJECT/TOPIC": number}'
+        raise WrongOption(option, f"{shortened(text)} is none of {what}")
     # Every topic that is read must have one, and no other.
     full = {topic.name: str(topic) for topic in topics} | {str(topic): str(topic) for topic in topics}
     for name in value:

@@ -53,12 +53,10 @@ def rows_of(messages: DataFrame, parse: Parse, schema: StructType) -> DataFrame:
 
 def split(rows: DataFrame, schema: StructType) -> Parsed:
     """Part what `rows_of` returned into records and what was set aside."""
-    records = rows.where(F.col("reason").isNull()).select(
-        *(F.col("record").getField(name).alias(name) for name in schema.names), "source"
-    )
-    broken = rows.where(F.col("reason").isNotNull()).select(
-        *(F.col("source").getField(name).alias(name) for name in PLACE.names), "attributes", "data", "reason"
-    )
+    columns = (F.col("record").getField(name).alias(name) for name in schema.names)
+    place = (F.col("source").getField(name).alias(name) for name in PLACE.names)
+    records = rows.where(F.col("reason").isNull()).select(*columns, "source")
+    broken = rows.where(F.col("reason").isNotNull()).select(*place, "attributes", "data", "reason")
     return Parsed(records, broken.select(*BROKEN.names))
 
 

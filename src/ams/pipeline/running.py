@@ -252,9 +252,8 @@ class Run:
         while not self._ended(query):
             scala: Any = self.spark.sparkContext._jsc
             if scala.sc().isStopped() and not self.stopping.is_set():  # without new messages the query would wait on
-                raise Interrupted(
-                    "Spark was stopped under the run: what is done stays done, the next run goes on behind it"
-                )
+                after = "what is done stays done, the next run goes on behind it"
+                raise Interrupted(f"Spark was stopped under the run: {after}")
             self._take_stock(query)
             if self.stopping.is_set() and not self._working and not query.status["isTriggerActive"]:
                 query.stop()

@@ -146,9 +146,8 @@ class Table:
 
         def change(snapshot: Snapshot) -> Change | None:
             if snapshot.query != query:
-                raise WrongTable(
-                    f"{self.location} was written from another checkpoint; give another folder, or that checkpoint"
-                )
+                way_on = "give another folder, or that checkpoint"
+                raise WrongTable(f"{self.location} was written from another checkpoint; {way_on}")
             if batch < snapshot.batch:
                 raise WrongTable(
                     f"{self.location} knows batch {snapshot.batch} already, and this is batch {batch}: the checkpoint "

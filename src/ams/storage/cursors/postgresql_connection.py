@@ -314,9 +314,8 @@ class Mover(Generic[V]):
         moving = {each: made for each, made in _folded(calls, self._seen).items() if made.moves}
         doubtful = {each: waiting for each, waiting in calls.items() if each not in moving}
         if doubtful:  # a row that is read now answers the calls that write nothing
-            known = await self._connection.run(
-                lambda connection, _: self._read(connection, self._time, doubtful), give_up
-            )
+            ask = self._read
+            known = await self._connection.run(lambda link, _: ask(link, self._time, doubtful), give_up)
             for subscription in doubtful.keys() - known.keys():
                 self.forget(subscription)
                 _finish(calls[subscription], SubscriptionGone())
@@ -332,9 +331,8 @@ class Mover(Generic[V]):
     async def _write(self, moving: Mapping[SubscriptionId, AppliedCalls[V]], give_up: float) -> None:
         moves = {each: (made.before, made.after) for each, made in moving.items()}
         try:
-            written = await self._connection.run(
-                lambda connection, seconds: self._write_rows(connection, self._time, moves, seconds), give_up
-            )
+            put = self._write_rows
+            written = await self._connection.run(lambda link, left: put(link, self._time, moves, left), give_up)
         except Interrupted:
             for made in moving.values():
                 for call in made.calls:

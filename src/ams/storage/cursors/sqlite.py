@@ -365,7 +365,7 @@ class SqliteCursors:
         try:
             self._store(group)
         except sqlite3.Error as error:
-            group.unknown = not self._commits.is_undone(error, self._overwrite)
+            group.unknown = not self._commits.is_undone(error, lambda: self._connection.execute(OVERWRITE))
             raise
         self._commits.succeeded()
 
@@ -379,14 +379,10 @@ class SqliteCursors:
             store(self._connection, group.rows, group.lost, plan)
         self._ack_rows.written(plan)
 
-    def _overwrite(self) -> None:
-        self._connection.execute(OVERWRITE)
-
     def _load(self, ends: Mapping[TopicId, Offset]) -> None:
         wall, now = self._clock.wall(), self._clock.monotonic()
-        rows = self._connection.execute(
-            'SELECT subscription, topic, "offset", generation, lost, sought FROM cursors'
-        ).fetchall()
+        words = 'SELECT subscription, topic, "offset", generation, lost, sought FROM cursors'
+        rows = self._connection.execute(words).fetchall()
         parallel = self._ack_rows.load(self._connection)
         moved: dict[SubscriptionId, Row | None] = {}
         changes: dict[SubscriptionId, AckChange] = {}

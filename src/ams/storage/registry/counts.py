@@ -305,9 +305,8 @@ def _activity() -> sa.CompoundSelect[Any]:
 
     # Those outside a window are few as a rule: far fewer look-ups than one for each member.
     outside = sa.select(users.c.id).where((users.c.created_on < first) | (users.c.created_on >= end))
-    members = sa.select(sa.literal("users"), memberships.c.project_id, sa.func.count()).group_by(
-        memberships.c.project_id
-    )
+    of = memberships.c.project_id
+    members = sa.select(sa.literal("users"), of, sa.func.count()).group_by(of)
     total = sa.cast(sa.func.sum(project_days.c.messages), sa.BigInteger)  # PostgreSQL makes a decimal number of it
     messages = sa.select(sa.literal("messages"), project_days.c.project_id, total)
     days = project_days.c.day.between(sa.bindparam("first_day"), sa.bindparam("last_day"))

@@ -86,9 +86,8 @@ class Contents:
         yield from self._rows(_in_project(tables.schemas), self._schema)
         yield from self._rows(_TOPICS, self._topic)
         yield from self._rows(_in_project(tables.subscriptions), self._subscription)
-        yield from self._rows(
-            _SNAPSHOTS, lambda row: _line(kinds.Snapshot, row, done=tuple(ranges_of(parallel.done_of(row))))
-        )
+        done_of = parallel.done_of
+        yield from self._rows(_SNAPSHOTS, lambda row: _line(kinds.Snapshot, row, done=tuple(ranges_of(done_of(row)))))
         yield from self._rows(
             _made(tables.registrations, "modified_by"),
             lambda row: _line(kinds.Registration, row, activation_token=row.activation_token if secrets else ""),
@@ -142,9 +141,8 @@ class Contents:
             return ()
         query = select(push_secrets).where(push_secrets.c.subscription_id == subscription)
         rows = self._connection.execute(query.order_by(push_secrets.c.number))
-        return tuple(
-            kinds.PushSecret(secret=secrets.open_push(row.sealed, subscription), until=row.until) for row in rows
-        )
+        opened = ((secrets.open_push(row.sealed, subscription), row.until) for row in rows)
+        return tuple(kinds.PushSecret(secret=secret, until=until) for secret, until in opened)
 
     def _tally(self, tallies: _Tallies, owner: str) -> kinds.Tally | None:
         query = select(tallies.table).where(tallies.table.c[tallies.owner] == owner)

@@ -165,9 +165,8 @@ class QuotaRecords:
 
     async def used(self, project: ProjectId) -> quotas.Limits:
         """Return how much a project uses of each quota that the registry counts."""
-        return await self._database.read(
-            lambda connection: {name: connection.scalar(_query(name, project)) or 0 for name in COUNTED}
-        )
+        queries = {name: _query(name, project) for name in COUNTED}
+        return await self._database.read(lambda one: {name: one.scalar(each) or 0 for name, each in queries.items()})
 
 
 def _query(name: str, project: str) -> Any:

@@ -294,11 +294,14 @@ class Topics:
         start = loop.time()
         found = await refusable(list_topics(self._connection, self._options.prefix, self._connection.deadline()))
         self.cost = loop.time() - start
-        # What was made too short a time ago may be missing in the list, what was deleted be in it.
+        self._take(found, start)
+
+    def _take(self, found: dict[TopicId, Listed], asked: float) -> None:
+        """Take over a list; what was made too short a time ago may be missing in it, what was deleted be in it."""
         new = {topic: listed for topic, listed in found.items() if not self._dropped.peek(topic)}
-        lacking = [t for t in self._listed.keys() - new.keys() if self._made.get(t, -_SETTLED) + _SETTLED < start]
-        self._lacking = {topic: self._lacking.get(topic, start) for topic in lacking}
+        lacking = [t for t in self._listed.keys() - new.keys() if self._made.get(t, -_SETTLED) + _SETTLED < asked]
+        self._lacking = {topic: self._lacking.get(topic, asked) for topic in lacking}
         for topic in lacking:
-            if self._lacking[topic] + _BELIEVED <= start:
+            if self._lacking[topic] + _BELIEVED <= asked:
                 self.forget(self._listed[topic].partition)
         self._listed |= new

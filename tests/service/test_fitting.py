@@ -11,6 +11,7 @@ from ams.core.messages import Message, message, parse
 from ams.core.names import revision_id
 from ams.service.schemas import Schemas
 from ams.service.validators import ENCODING, NO_REVISION_LEFT, REVISION, SCHEMA_NAME
+from ams.storage.registry.records import SchemaUse
 from ams.wire.projects import SchemaBody
 from tests.support.use_cases import TOPIC, UseCases
 
@@ -45,7 +46,7 @@ async def commit(use_cases: UseCases, schemas: Schemas, schema: dict[str, Any]) 
 
 async def attach(use_cases: UseCases, first: int | None = None, last: int | None = None) -> None:
     await use_cases.engines.topics.attach_schema(
-        use_cases.caller, TOPIC, "projects/P/schemas/X", encoding="JSON", first_revision=first, last_revision=last
+        use_cases.caller, TOPIC, "projects/P/schemas/X", SchemaUse("JSON", first, last)
     )
 
 

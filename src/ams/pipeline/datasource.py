@@ -26,16 +26,14 @@ from ams.pipeline.options import EARLIEST, LATEST, Name, Positions, Reading, rea
 from ams.pipeline.service import Bounds, Service
 from ams.pipeline.sink.writer import BatchWriter, StreamWriter
 
-Offsets = dict[str, int]
-"""Offsets by `PROJECT/TOPIC`, as they stand in checkpoints and in the progress of queries."""
+Offsets = dict[str, int]  # offsets by `PROJECT/TOPIC`, as they stand in checkpoints and in the progress of queries
 
 
 class Places:
     """The offsets of what is to be read."""
 
     def __init__(self, service: Service, reading: Reading) -> None:
-        self._service = service
-        self._reading = reading
+        self._service, self._reading = service, reading
         self.topics: Sequence[Name] = reading.topics
         self.ids: dict[str, str] = {}
         """Which topic each name stands for, as it was seen last; without those of which the service does not tell."""
@@ -110,8 +108,7 @@ class BatchReader(_Reader, DataSourceReader):
         return [InputPartition(each) for each in ranges]
 
 
-IDS = "topics"
-"""Beside the offsets in what Spark remembers: the ids of the topics they are of, by `PROJECT/TOPIC`."""
+IDS = "topics"  # beside the offsets in what Spark remembers: the ids of the topics they are of, by `PROJECT/TOPIC`
 Told = dict[str, Any]
 """Offsets as Spark remembers them: `{"PROJECT/TOPIC": next offset, ..., "topics": {"PROJECT/TOPIC": id, ...}}`."""
 
@@ -223,9 +220,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _from(self, start: Mapping[str, int], ends: Mapping[str, int], others: frozenset[str]) -> Offsets:
         """Return where a batch begins: at its start, but at the oldest message of topics that are new or made again."""
-        new_or_remade = {
-            topic for topic, end in ends.items() if topic not in start or start[topic] > end or topic in others
-        }
+        new_or_remade = {topic for topic, end in ends.items() if topic in others or start.get(topic, end + 1) > end}
         if not new_or_remade:
             return {topic: start[topic] for topic in ends}
         oldest = {str(topic): bounds.first for topic, bounds in self._places.bounds().items()}

@@ -25,8 +25,7 @@ class WrongOption(PipelineError):
 
     def __init__(self, option: str, reason: str) -> None:
         super().__init__(f"option {option}: {reason}")
-        self.option = option
-        self.reason = reason
+        self.option, self.reason = option, reason
 
     def __reduce__(self) -> tuple[type["WrongOption"], tuple[str, str]]:
         return type(self), (self.option, self.reason)

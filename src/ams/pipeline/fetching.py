@@ -92,8 +92,7 @@ ARROW = "application/vnd.apache.arrow.stream"
 LINES = "application/x-ndjson"
 ACCEPT = f"{ARROW}, {LINES};q=0.5"
 
-END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
-"""What ends a stream (Arrow columnar format, IPC streaming format)."""
+END = b"\xff\xff\xff\xff\x00\x00\x00\x00"  # what ends a stream (Arrow columnar format, IPC streaming format)
 
 _decode_lines = msgspec.json.Decoder(ReadMessage).decode_lines
 

@@ -41,8 +41,7 @@ class Access:
 
     endpoint: str
     token: str = field(repr=False)
-    ca: str | None = field(repr=False)
-    """Certificates to trust, as PEM text: executors need not have the file."""
+    ca: str | None = field(repr=False)  # certificates to trust, as PEM text: executors need not have the file
     retry_seconds: float = RETRY_SECONDS
     bearer: Bearer | None = field(default=None, repr=False)
     """Instead of the token; of a file it is the name, which executors must have too."""
@@ -184,8 +183,7 @@ READING = (
     "failOnDataLoss",
 )
 
-EARLIEST, LATEST = -2, -1
-"""Stand for the oldest message kept and for the end in offsets, as in Spark's Kafka source."""
+EARLIEST, LATEST = -2, -1  # stand for the oldest message kept and for the end in offsets, as in Spark's Kafka source
 Positions = Mapping[str, int]
 """Offsets by `PROJECT/TOPIC`, `EARLIEST` and `LATEST` among them; by `""` that of topics which are not named."""
 
@@ -195,8 +193,7 @@ class Reading:
     """What is to be read, of which service."""
 
     access: Access
-    topics: tuple[Name, ...]
-    """Empty when a subscription is read, which knows its topic, or when topics are looked for."""
+    topics: tuple[Name, ...]  # empty when a subscription is read, which knows its topic, or when topics are looked for
     patterns: tuple[str, ...] = ()
     project: str  # of those topics; empty when none is in use
     subscription: Name | None
@@ -296,9 +293,8 @@ def _positions(given: Given, option: str, topics: Collection[Name]) -> Positions
     if _is_offset(value):
         return {"": value}
     if not isinstance(value, dict) or not all(_is_offset(each) for each in value.values()):
-        raise WrongOption(
-            option, f'{shortened(text)} is none of earliest, latest, a number, {{"PROJECT/TOPIC": number}}'
-        )
+        what = 'earliest, latest, a number, {"PROJECT/TOPIC": number}'
+        raise WrongOption(option, f"{shortened(text)} is none of {what}")
     # Every topic that is read must have one, and no other.
     full = {topic.name: str(topic) for topic in topics} | {str(topic): str(topic) for topic in topics}
     for name in value:
@@ -325,8 +321,7 @@ WRITING = (
     "keyWindow",
     "checkpointLocation",
 )
-KEY_WINDOW_SECONDS = 86400.0
-"""How long the service is believed to know idempotency keys, unless it is said otherwise."""
+KEY_WINDOW_SECONDS = 86400.0  # how long the service is believed to know idempotency keys, unless it is said otherwise
 
 _KEY = re.compile(r"[!-~]{1,128}")
 
@@ -348,8 +343,7 @@ class Writing:
     access: Access
     project: str
     topic: str | None  # where all rows go; None when each row says it
-    order_by: tuple[str, ...]
-    """Columns whose values never fall; the sink checks it, and names rows by them."""
+    order_by: tuple[str, ...]  # columns whose values never fall; the sink checks it, and names rows by them
     idempotency_key: str | None
     create_topics: bool
     limits: Limits

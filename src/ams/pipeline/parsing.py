@@ -17,8 +17,7 @@ from ams.pipeline.errors import Broken as Broken  # of a module without Spark, a
 from ams.pipeline.errors import PipelineError
 from ams.pipeline.session import persisted
 
-_ROWS = 4096
-"""Rows that are handed to Spark at once: of packed messages there are a thousand times more than messages."""
+_ROWS = 4096  # rows that are handed to Spark at once: of packed messages there are a thousand times more than messages
 
 _UNFIT = (pa.ArrowException, ArithmeticError, TypeError, ValueError)
 """What Arrow raises at values that are not of their columns, such as numbers of more than 64 bits."""
@@ -54,12 +53,10 @@ def rows_of(messages: DataFrame, parse: Parse, schema: StructType) -> DataFrame:
 
 def split(rows: DataFrame, schema: StructType) -> Parsed:
     """Part what `rows_of` returned into records and what was set aside."""
-    records = rows.where(F.col("reason").isNull()).select(
-        *(F.col("record").getField(name).alias(name) for name in schema.names), "source"
-    )
-    broken = rows.where(F.col("reason").isNotNull()).select(
-        *(F.col("source").getField(name).alias(name) for name in PLACE.names), "attributes", "data", "reason"
-    )
+    columns = (F.col("record").getField(name).alias(name) for name in schema.names)
+    place = (F.col("source").getField(name).alias(name) for name in PLACE.names)
+    records = rows.where(F.col("reason").isNull()).select(*columns, "source")
+    broken = rows.where(F.col("reason").isNotNull()).select(*place, "attributes", "data", "reason")
     return Parsed(records, broken.select(*BROKEN.names))
 
 

@@ -28,9 +28,8 @@ class Batch:
 def _batch_of(told: Mapping[str, Any], begin: Mapping[str, int]) -> Batch:
     """Read a progress report, by its offsets: Spark counts cached rows never, and others several times."""
     sources: Sequence[Mapping[str, Any]] = told.get("sources") or ()
-    starts, ends, latest = (
-        [_numbers(each.get(name)) for each in sources] for name in ("startOffset", "endOffset", "latestOffset")
-    )
+    names = ("startOffset", "endOffset", "latestOffset")
+    starts, ends, latest = ([_numbers(each.get(name)) for each in sources] for name in names)
     # Of a first batch Spark tells the start as the text "null".
     read = _span([begin or None if start is None else start for start in starts], ends)
     return Batch(
@@ -64,8 +63,7 @@ class Progress:
 
     say: Callable[[str], None]
     clock: Callable[[], float] = time.monotonic
-    begin: dict[str, int] = field(default_factory=dict)
-    """Where topics begin that were never read, by `PROJECT/TOPIC`."""
+    begin: dict[str, int] = field(default_factory=dict)  # where topics begin that were never read, by `PROJECT/TOPIC`
     batches: int = 0
     messages: int = 0
     last: Batch | None = None

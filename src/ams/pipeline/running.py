@@ -29,8 +29,7 @@ from ams.pipeline.session import activated, is_local
 from ams.pipeline.tables import KEPT_RESULTS, Table
 
 _KNOWN = client.ClientError | errors.PipelineError | errors.WrongTable | errors.StoreFailed
-KILLED = "KILLED"
-"""How the reason ends with which a master removes an application that somebody ended there."""
+KILLED = "KILLED"  # how the reason ends with which a master removes an application that somebody ended there
 _LONGEST = 500  # characters of a cause that are shown
 _OURS = re.compile(r"^\s*(?:ams|pyspark_ams)\.[\w.]*\b(?P<kind>[A-Z]\w+): (?P<text>.*)$", re.MULTILINE)
 _PYTHON = re.compile(r"^(?P<kind>[A-Z]\w*(?:Error|Exception|Warning)): (?P<text>.*)$", re.MULTILINE)
@@ -132,8 +131,7 @@ class Run:
     stopping: threading.Event = field(default_factory=threading.Event)
     """Set when the run is to end after the batch at work."""
     say: Callable[[str], None] = to_stderr
-    skip_lost: bool = False
-    """Whether to go on, with a warning, where messages are kept no longer that were not read."""
+    skip_lost: bool = False  # whether to go on, with a warning, where messages are kept no longer that were not read
     progress: Progress = field(init=False)
     _expected: Expected = field(init=False)
     _query: str = ""
@@ -254,9 +252,8 @@ class Run:
         while not self._ended(query):
             scala: Any = self.spark.sparkContext._jsc
             if scala.sc().isStopped() and not self.stopping.is_set():  # without new messages the query would wait on
-                raise Interrupted(
-                    "Spark was stopped under the run: what is done stays done, the next run goes on behind it"
-                )
+                after = "what is done stays done, the next run goes on behind it"
+                raise Interrupted(f"Spark was stopped under the run: {after}")
             self._take_stock(query)
             if self.stopping.is_set() and not self._working and not query.status["isTriggerActive"]:
                 query.stop()

@@ -28,8 +28,7 @@ class Bounds(NamedTuple):
     first: int  # where it begins; of a read of nothing, the oldest offset that is kept
     next: int  # where to read on
     end: int  # the offset the topic's next message will get
-    id: str = ""
-    """Another one when a topic is deleted and made again; empty where a proxy drops the header."""
+    id: str = ""  # another one when a topic is deleted and made again; empty where a proxy drops the header
 
 
 class Patience:

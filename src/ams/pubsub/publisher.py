@@ -1,7 +1,6 @@
 """The service Publisher: topics, and publishing."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from ams.core.errors import InvalidInput, NotFound
 from ams.core.names import SchemaName, SubscriptionName, TopicName
@@ -18,19 +17,11 @@ from ams.service.schemas import Schemas
 from ams.service.seeking import Snapshots
 from ams.service.subscriptions import Subscriptions
 from ams.service.topics import Topics
+from ams.storage.registry.records import ANY_USE, SchemaUse
 
 NAME = "google.pubsub.v1.Publisher"
 _named, _topic = fields.name_at("name", TOPICS), fields.name_at("topic", TOPICS)
 _updated = fields.name_at("topic.name", TOPICS)
-
-
-class _Use(NamedTuple):
-    """How a topic is to use a schema, as `Topics.attach_schema` wants it said."""
-
-    reference: str = ""
-    encoding: str = ""
-    first: int | None = None
-    last: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +58,10 @@ class PublisherRpcs:
         fields.refuse(topic, resources.TOPIC_REFUSED)
         labels, retention = fields.labels(topic.labels), resources.asked_topic_retention(topic)
         name = TopicName(call.name.leaf)
-        use = await self._asked_schema(call, topic)
+        schema, use = await self._asked_schema(call, topic)
         if retention is not None:
             await call.may("topics:modifyRetention")
-        made = await self._topics.create(
-            call.caller, name, use.reference, labels=labels,
-            encoding=use.encoding, first_revision=use.first, last_revision=use.last,
-        )  # fmt: skip
+        made = await self._topics.create(call.caller, name, schema, use, labels=labels)
         if retention is not None:
             made = await self._retention.of_topic(call.caller, name, retention // 1000)
         return resources.shown_topic(call.project, made)
@@ -87,12 +75,9 @@ class PublisherRpcs:
         wanted = fields.merged(resources.shown_topic(call.project, topic), request.topic, request.update_mask)
         labels, retention = fields.labels(wanted.labels), resources.asked_topic_retention(wanted)
         if "schema_settings" in changed:
-            use = await self._asked_schema(call, wanted)
-            await call.may("topics:attachSchema" if use.reference else "topics:detachSchema")
-            await self._topics.attach_schema(
-                call.caller, name, use.reference,
-                encoding=use.encoding, first_revision=use.first, last_revision=use.last,
-            )  # fmt: skip
+            schema, use = await self._asked_schema(call, wanted)
+            await call.may("topics:attachSchema" if schema else "topics:detachSchema")
+            await self._topics.attach_schema(call.caller, name, schema, use)
         if "labels" in changed:
             await self._topics.set_labels(call.caller, name, labels)
         if "message_retention_duration" in changed:
@@ -104,11 +89,11 @@ class PublisherRpcs:
         topic = await self._topics.show(call.caller, TopicName(call.name.leaf))
         return resources.shown_topic(call.project, topic)
 
-    async def _asked_schema(self, call: Call, topic: Message) -> "_Use":
-        """Return which schema a request wants for a topic; raise `InvalidInput`, `Missing`."""
+    async def _asked_schema(self, call: Call, topic: Message) -> tuple[str, SchemaUse]:
+        """Return the schema a request wants for a topic, and its use; raise `InvalidInput`, `Missing`."""
         settings = topic.schema_settings
         if not topic.HasField("schema_settings") or not settings.ByteSize():
-            return _Use()
+            return "", ANY_USE
         leaf = fields.name_in(settings.schema, call.project, SCHEMAS)
         encoding = ENCODINGS.get(settings.encoding, "")
         if not encoding:
@@ -122,7 +107,7 @@ class PublisherRpcs:
             ]
         except NotFound:
             raise Missing(leaf) from None
-        return _Use(settings.schema, encoding, first, last)
+        return settings.schema, SchemaUse(encoding, first, last)
 
     async def list(self, call: Call, request: Message) -> Message:
         """Show a page of the project's topics."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypedDict, Unpack
 
 from ams.access.admission import Caller
 from ams.access.permissions import PUBLISHER
@@ -13,19 +12,11 @@ from ams.service.counting import Counting
 from ams.service.lookup import find_topic, required, without_access_list
 from ams.service.retention import Retention
 from ams.storage.log.base import Log
-from ams.storage.registry.records import NO_LABELS, Page, PageRequest, Topic
+from ams.storage.registry.records import ANY_USE, NO_LABELS, Page, PageRequest, SchemaUse, Topic
 from ams.storage.registry.registry import Registry
 from ams.storage.registry.schemas import NO_REVISION, NO_SCHEMA
 
 ENCODINGS = ("JSON", "BINARY")
-
-
-class SchemaUse(TypedDict, total=False):
-    """How a topic uses a schema: the encoding, and the first and the last revision that messages may keep."""
-
-    encoding: str
-    first_revision: int | None
-    last_revision: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +43,9 @@ class Topics:
         caller: Caller,
         name: TopicName,
         schema: str = "",
+        use: SchemaUse = ANY_USE,
         *,
         labels: Mapping[str, str] = NO_LABELS,
-        **use: Unpack[SchemaUse],
     ) -> Topic:
         """Make a topic, its log first, so that a registered topic can always be published to.
 
@@ -67,7 +58,7 @@ class Topics:
         identity = new_topic_id()
         await self.log.create(identity, caller.here.retention, label=f"{caller.here.name}.{name}")
         try:
-            topic = await self.registry.topics.create(identity, caller.here.id, name, attached, labels=labels, **use)
+            topic = await self.registry.topics.create(identity, caller.here.id, name, attached, use=use, labels=labels)
             await self.retention.of_new_topic(caller, identity)
         except Unavailable:
             raise  # It may be registered. If it is not, the sweep at the next start removes its log.
@@ -119,7 +110,7 @@ class Topics:
         """Add users to the access list and remove others; return it. Raises as `set_access_list`, of users to add."""
         return await self.registry.topics.change_access_list(caller.here.id, name, add, remove, caller.expected)
 
-    async def attach_schema(self, caller: Caller, name: TopicName, schema: str, **use: Unpack[SchemaUse]) -> None:
+    async def attach_schema(self, caller: Caller, name: TopicName, schema: str, use: SchemaUse = ANY_USE) -> None:
         """Check messages by a schema from the next publish on; an empty reference detaches.
 
         Raises, in this order: `NotFound` for the topic, `InvalidInput` for the reference and the encoding, `NotFound`
@@ -128,7 +119,7 @@ class Topics:
         await self.show(caller, name)
         attached = await self._schema(caller, schema, use) if schema else None
         expected = caller.expected.seen_by(without_access_list)
-        await self.registry.topics.set_schema(caller.here.id, name, attached, expected=expected, **use)
+        await self.registry.topics.set_schema(caller.here.id, name, attached, use, expected)
 
     async def detach_schema(self, caller: Caller, name: TopicName) -> None:
         """Take any message from the next publish on, also when no schema was attached; raise `NotFound`."""
@@ -141,7 +132,7 @@ class Topics:
 
     async def _schema(self, caller: Caller, reference: str, use: SchemaUse) -> SchemaName:
         name = schema_reference(caller.here.name, reference)
-        encoding, first, last = use.get("encoding"), use.get("first_revision"), use.get("last_revision")
+        encoding, first, last = use
         if encoding and encoding not in ENCODINGS:
             raise InvalidInput(f"The encoding of a schema is one of {', '.join(ENCODINGS)}")
         schema = required(await self.registry.schemas.find(caller.here.id, name), NotFound(NO_SCHEMA))

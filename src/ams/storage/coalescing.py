@@ -20,8 +20,7 @@ class SharedRequest(Generic[Key, Answer]):
     """At most two requests at a time for a key: for callers before it was sent, and since (with `join`: one)."""
 
     def __init__(self, ask: Callable[[Key], Awaitable[Answer]], *, join: bool = False) -> None:
-        self._ask = ask
-        self._join = join
+        self._ask, self._join = ask, join
         self._sent: dict[Key, asyncio.Task[Answer]] = {}
         self._next: dict[Key, asyncio.Task[Answer]] = {}
 
@@ -68,8 +67,7 @@ class BatchedRequest(Generic[Item, Answer]):
     def __init__(
         self, ask: Callable[[Sequence[Item]], Awaitable[Sequence[Answer | Exception]]], at_once: int = MAX_ITEMS
     ) -> None:
-        self._ask = ask
-        self._at_once = at_once
+        self._ask, self._at_once = ask, at_once
         self._waiting: list[tuple[Item, asyncio.Future[Answer]]] = []
         self._task: asyncio.Task[None] | None = None
 

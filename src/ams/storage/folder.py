@@ -34,8 +34,7 @@ class Folder:
     """A locked data folder and the places in it."""
 
     def __init__(self, path: str, locks: tuple[int, ...] = ()) -> None:
-        self.path = path
-        self._locks = locks
+        self.path, self._locks = path, locks
         self.log = self.place("log")
         self.registry = self.place("registry.db")
         self.cursors = self.place("cursors.db")

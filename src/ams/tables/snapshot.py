@@ -19,8 +19,7 @@ from ams.tables.location import Location
 
 QUERY = "ams.query"  # property of a table: the streaming query whose batches it takes
 _STATISTICS = ("min", "max", "null_count")
-_READER, _WRITER = 1, 2
-"""Versions of Delta's protocol that are known here: without any of the features that came later."""
+_READER, _WRITER = 1, 2  # versions of Delta's protocol that are known here: without any of the features that came later
 
 
 @dataclass(frozen=True)

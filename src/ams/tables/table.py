@@ -31,8 +31,7 @@ class Change(NamedTuple):
     what: str  # for the history: `append`, `merge`
     add: Sequence[File] = ()
     remove: Sequence[File] = ()
-    numbers: Mapping[str, int] | None = None
-    """A query with the number of its batch, and others that are kept with it."""
+    numbers: Mapping[str, int] | None = None  # a query with the number of its batch, and others that are kept with it
     is_other_rows: bool = True  # whether the rows are others afterwards; not so of a merge
 
 
@@ -147,9 +146,8 @@ class Table:
 
         def change(snapshot: Snapshot) -> Change | None:
             if snapshot.query != query:
-                raise WrongTable(
-                    f"{self.location} was written from another checkpoint; give another folder, or that checkpoint"
-                )
+                way_on = "give another folder, or that checkpoint"
+                raise WrongTable(f"{self.location} was written from another checkpoint; {way_on}")
             if batch < snapshot.batch:
                 raise WrongTable(
                     f"{self.location} knows batch {snapshot.batch} already, and this is batch {batch}: the checkpoint "

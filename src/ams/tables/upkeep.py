@@ -184,9 +184,8 @@ def _place(file: File, order: str | None) -> tuple[Any, ...]:
 def _merged(snapshot: Snapshot, files: Sequence[File]) -> list[File]:
     newest = max((file.batch for file in files if file.batch is not None), default=None)
     name = "merged" if newest is None else f"merged-{newest:06d}"
-    found = parquet.write(
-        snapshot.location, snapshot.schema, snapshot.partition_by, name, snapshot.batches(files=files)
-    )
+    rows = snapshot.batches(files=files)
+    found = parquet.write(snapshot.location, snapshot.schema, snapshot.partition_by, name, rows)
     if sum(file.rows for file in found) != sum(file.rows for file in files):
         raise WrongTable(f"{snapshot.location}: {files[0].path} and others do not hold the rows that the log says")
     return found

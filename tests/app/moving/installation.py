@@ -30,7 +30,7 @@ from ams.core.rights import Right
 from ams.core.settings import Settings
 from ams.core.supervisor import Supervisor
 from ams.storage.files import Disk
-from ams.storage.registry.records import UserDetails
+from ams.storage.registry.records import SchemaUse, UserDetails
 from ams.storage.registry.registry import Registry
 from tests.support.program_keys import public_key
 from tests.support.waiting import PATIENCE_SECONDS
@@ -170,7 +170,7 @@ async def _label(registry: Registry) -> None:
     assert schema is not None
     await registry.schemas.delete_revision(schema.id, schema.revision)
     partly = TopicName("partly")
-    await registry.topics.set_schema(project.id, partly, schema.name, encoding="JSON", first_revision=1)
+    await registry.topics.set_schema(project.id, partly, schema.name, SchemaUse("JSON", 1))
     await registry.topics.set_labels(project.id, partly, {"of": "a topic"})
     await registry.subscriptions.set_labels(project.id, SubscriptionName("working"), {"of": "a subscription"})
     await registry.snapshots.set_labels(project.id, SnapshotName("before"), {"of": "a snapshot"})

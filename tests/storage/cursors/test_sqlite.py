@@ -275,7 +275,7 @@ async def test_a_change_that_cannot_be_undone_is_told_as_unknown(kept: Kept, mon
 
     with monkeypatch.context() as planted:
         planted.setattr(sqlite, "store", broken)
-        planted.setattr(cursors, "_overwrite", broken)
+        planted.setattr(sqlite, "OVERWRITE", "no statement")
         with pytest.raises(CursorsUnavailable, match=f"^{OUTCOME_UNKNOWN}$"):
             await settle(cursors, taken, done((5, 6)))
 

@@ -13,7 +13,16 @@ from ams.core.errors import Conflict, Damaged, InvalidInput, NotFound
 from ams.core.names import ProjectId, new_topic_id, topic_id_text
 from ams.core.offsets import packed
 from ams.storage.registry.parallel import MOST_SNAPSHOTS
-from ams.storage.registry.records import AttachedSchema, PageRequest, Project, Schema, SchemaContent, Snapshot, Topic
+from ams.storage.registry.records import (
+    AttachedSchema,
+    PageRequest,
+    Project,
+    Schema,
+    SchemaContent,
+    SchemaUse,
+    Snapshot,
+    Topic,
+)
 from ams.storage.registry.registry import Registry
 from ams.storage.registry.resources import PARALLEL
 from ams.storage.registry.tables import snapshots
@@ -150,14 +159,12 @@ async def test_the_last_revision_stays_also_when_all_are_deleted_at_once(registr
 
 
 async def test_a_topic_says_how_it_uses_its_schema(registry: Registry, schema: Schema) -> None:
-    made = await registry.topics.create(
-        new_topic_id(), schema.project_id, T, X, encoding="BINARY", first_revision=1, last_revision=2
-    )
+    made = await registry.topics.create(new_topic_id(), schema.project_id, T, X, use=SchemaUse("BINARY", 1, 2))
     assert made.schema == AttachedSchema(schema.id, X, 1, "BINARY", 1, 2)
     assert await registry.topics.find(schema.project_id, T) == made
     assert (await registry.topics.page(schema.project_id, PageRequest())).items == (made,)
 
-    await registry.topics.set_schema(schema.project_id, T, X, encoding="JSON", first_revision=1)
+    await registry.topics.set_schema(schema.project_id, T, X, SchemaUse("JSON", 1))
     assert await attached(registry, schema.project_id) == AttachedSchema(schema.id, X, 1, "JSON", 1)
 
     other = await registry.schemas.create(schema.project_id, Y, ANY)
@@ -167,7 +174,7 @@ async def test_a_topic_says_how_it_uses_its_schema(registry: Registry, schema: S
 
 async def test_a_topic_remembers_that_its_schema_was_deleted(registry: Registry, schema: Schema) -> None:
     other = "other"
-    await registry.topics.create(new_topic_id(), schema.project_id, T, X, encoding="BINARY")
+    await registry.topics.create(new_topic_id(), schema.project_id, T, X, use=SchemaUse("BINARY"))
     await registry.topics.create(new_topic_id(), schema.project_id, other, X)
     assert await registry.schemas.delete(schema.id)
 

@@ -26,8 +26,7 @@ ORDERING_KEY = "ordering_key"
 PLACED = {field.name: field.dataType for field in PLACE.fields}
 MESSAGE_TYPES: Mapping[str, DataType] = {**PLACED, ATTRIBUTES: STRINGS, "data": BINARY, SOURCE: struct(PLACED)}
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", re.ASCII)
-"""Of a definition, or of a table of its run."""
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", re.ASCII)  # of a definition, or of a table of its run
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}", re.ASCII)
 
 

@@ -85,9 +85,8 @@ def _start(value: Value) -> dict[str, str]:
         moment = datetime.fromisoformat(text)
         moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     except (ValueError, OverflowError):
-        raise bad(
-            value.place, f"{text[:40]!r} is neither earliest, latest nor a time such as 2024-03-05T10:00Z"
-        ) from None
+        reason = f"{text[:40]!r} is neither earliest, latest nor a time such as 2024-03-05T10:00Z"
+        raise bad(value.place, reason) from None
     return {"startingTimestamp": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")}
 
 
@@ -148,17 +147,14 @@ def _plan_of_steps(said: Mapping[str, Value], name: str, folder: str, findings: 
         return None
     to = said["sink"].plain()
     after = {"steps": steps.lines[len(steps.lines) - len(steps.whole) :], "sink": to}
+    told = ", ".join(f"{name}: {each}" for name, each in to.items())
     return Plan(
         name=name,
         summary=f"{source} to {next(iter(to))}",
         run=_Flow(source, steps, sink).run,
         rows={"source": source.identity, "steps": steps.row_lines, "files": steps.files},
         options=after | ({"expectations": steps.checks} if steps.checks else {}),
-        lines=[
-            f"{'source':11} {source}",
-            *steps.lines,
-            f"{'sink':11} {', '.join(f'{name}: {each}' for name, each in to.items())}",
-        ],
+        lines=[f"{'source':11} {source}", *steps.lines, f"{'sink':11} {told}"],
     )
 
 

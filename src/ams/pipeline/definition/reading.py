@@ -166,8 +166,7 @@ def through(steps: Sequence[Step], rows: DataFrame, watch: Watch) -> DataFrame:
     return rows
 
 
-ORDER = ("publish_time", "project", "topic", "offset")
-"""Of what `source` holds, what messages are put in order by."""
+ORDER = ("publish_time", "project", "topic", "offset")  # of what `source` holds, what messages are put in order by
 _NUMBER = "#number"
 """A name that no column of a definition can have."""
 

@@ -29,8 +29,6 @@ _HIGHEST = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """What an expression can name."""
-
     columns: Columns
     rows: Columns | None = None
     """Of an expression over the rows of a key: the columns of these, for the arguments of aggregates."""
@@ -127,9 +125,8 @@ def _item(node: exp.Bracket, scope: _Scope) -> Expression:
     if isinstance(of.type, MapType):
         return Expression(of.type.valueType, lambda: F.try_element_at(of.column(), key.column()))
     # A place out of the array is null; one that no array can have must not overflow.
-    return Expression(
-        of.type.elementType, lambda: F.get(of.column(), F.coalesce(key.column().try_cast("int"), F.lit(-1)))
-    )
+    kind = of.type.elementType
+    return Expression(kind, lambda: F.get(of.column(), F.coalesce(key.column().try_cast("int"), F.lit(-1))))
 
 
 def _operator(node: exp.Expr, scope: _Scope) -> Expression:
@@ -209,9 +206,8 @@ def _call(node: exp.Anonymous, scope: _Scope) -> Expression:
     if name in known.CASTING and len(node.expressions) == 1:
         return _as(known.CASTING[name], node.expressions[0], scope)
     if name not in known.FUNCTIONS:
-        raise _wrong(
-            node, f"no function {node.name!r}; {hint(name, (*known.FUNCTIONS, *known.CASTING), known.OTHER_NAMES)}"
-        )
+        meant = hint(name, (*known.FUNCTIONS, *known.CASTING), known.OTHER_NAMES)
+        raise _wrong(node, f"no function {node.name!r}; {meant}")
     return _called(node, name, known.FUNCTIONS[name], node.expressions, scope)
 
 
@@ -243,9 +239,8 @@ def _called(node: exp.Expr, name: str, function: Function, given: Sequence[exp.E
     if result is None:
         told = ", ".join(shown(each.type) for each in arguments)
         raise _wrong(node, f"the arguments of {name} do not go together: {told}")
-    return Expression(
-        result, lambda: function.build(*map(known.passed, arguments, kinds)).cast(STRING if result == NULL else result)
-    )
+    kept = STRING if result == NULL else result
+    return Expression(result, lambda: function.build(*map(known.passed, arguments, kinds)).cast(kept))
 
 
 _EQUAL = (exp.EQ, exp.NEQ, exp.NullSafeEQ)

@@ -41,8 +41,7 @@ class Expression:
 class Function:
     """A function: what it takes, what it makes of it, and how."""
 
-    takes: str
-    """A kind for each argument, as the reference and errors say them; `...` behind one that may be repeated."""
+    takes: str  # a kind for each argument, as the reference and errors say them; `...` behind one that may be repeated
     gives: DataType | Callable[[Sequence[DataType]], DataType | None]
     """The type of what comes out; worked out of the arguments', None when these do not go together."""
     build: Callable[..., Column]

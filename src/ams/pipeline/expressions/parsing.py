@@ -31,8 +31,7 @@ class WrongExpression(PipelineError):
 
     def __init__(self, position: int, reason: str) -> None:
         super().__init__(f"at character {position}: {reason}")
-        self.position = position
-        self.reason = reason
+        self.position, self.reason = position, reason
 
 
 _WORDS: Final = (
@@ -200,9 +199,8 @@ def _check_words(tree: exp.Expr, tokens: Sequence[Token]) -> None:
             raise WrongExpression(position_of(tree), f"{word} is missing")
         if written[kind] > found:
             at = next(token for token in tokens if token.token_type is kind)
-            raise WrongExpression(
-                at.start + 1, f"{word} means nothing here; a column of this name is written `{at.text}`"
-            )
+            reason = f"{word} means nothing here; a column of this name is written `{at.text}`"
+            raise WrongExpression(at.start + 1, reason)
 
 
 def _copies(node: exp.Expr) -> int:

@@ -30,8 +30,7 @@ EVENT = names(
 )
 ALERT = names(moment="at=_ts_monitored", text="url_history=_alert_url")  # of its attributes
 
-LONGEST_NAME = 255
-"""Bytes of a name, at most: names stand in an index of the database, which takes no long ones."""
+LONGEST_NAME = 255  # bytes of a name, at most: names stand in an index of the database, which takes no long ones
 
 
 def parse(data: bytes, attributes: Mapping[str, str], latest: float = math.inf) -> Iterable[Record]:

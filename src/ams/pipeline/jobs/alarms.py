@@ -27,11 +27,9 @@ if TYPE_CHECKING:
 KEY = ("project", "kind", "report", "level", "site", "service", "hostname", "metric")
 TOLD = ("details", "cause", "monitoring_host", "vo", "roc", "url_history", "url_help")
 """What comes with a report; an alarm has what came with the last one."""
-PLACED = ("published", "topic", "offset")
-"""Which of two messages that tell the same report is the newer one."""
+PLACED = ("published", "topic", "offset")  # which of two messages that tell the same report is the newer one
 
-_CREATE_LOCK = 7_245_301_001
-"""An advisory lock: two jobs that make the tables at once would get in each other's way."""
+_CREATE_LOCK = 7_245_301_001  # an advisory lock: two jobs that make the tables at once would get in each other's way
 
 REPORT = columns(("string", " ".join(KEY[1:])), ("timestamp", "at"), ("string", "status"), ("string", " ".join(TOLD)))
 REPORTS = columns(

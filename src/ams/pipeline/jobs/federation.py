@@ -8,7 +8,7 @@ are answers to it. Of each deployer the last answer counts, since the first time
 from typing import Annotated
 
 import msgspec
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from ams.pipeline.columns import PLACE
@@ -94,7 +94,14 @@ def versions(kept: DataFrame) -> DataFrame:
         *(F.max(name).alias(name) for name in (*_CONFIGURED, "client", "external_id")),
     )
     answered = _answers(numbered.where(F.col("kind") == "answer"))
-    joined = wanted.join(answered, [*KEY, "version"], "full").withColumn("state", _state())
+    is_deletion = F.col("deployment_type") == "delete"
+    state = (
+        F.when(F.col("wanted_since").isNull(), "unknown")
+        .when(F.col("answered").isNull(), "pending")
+        .when((F.col("answered") == "deployed") & is_deletion, "deleted")
+        .otherwise(F.col("answered"))
+    )
+    joined = wanted.join(answered, [*KEY, "version"], "full").withColumn("state", state)
     pending, taken = F.col("state") == "pending", F.unix_seconds("answered_since") - F.unix_seconds("wanted_since")
     found = {
         "version": F.col("version").cast("int"),
@@ -134,16 +141,6 @@ def _answers(numbered: DataFrame) -> DataFrame:
     names = {"client": "answered_client", "external_id": "answered_external_id", "state": "answered"}
     kept = ("state", "answered_since", "deployer", "status_code", "error", "client", "external_id")
     return last.groupBy(*KEY, "version").agg(*(F.max_by(name, rank).alias(names.get(name, name)) for name in kept))
-
-
-def _state() -> Column:
-    deletes = F.col("deployment_type") == "delete"
-    return (
-        F.when(F.col("wanted_since").isNull(), "unknown")
-        .when(F.col("answered").isNull(), "pending")
-        .when((F.col("answered") == "deployed") & deletes, "deleted")
-        .otherwise(F.col("answered"))
-    )
 
 
 JOB = Job("federation", "The state of each service's deployment, from configurations and answers", Options, run)

@@ -126,8 +126,7 @@ class Rows:
     """Reads the rows of one partition in their order; raises `WrongRow` for the first that is no message."""
 
     def __init__(self, layout: Layout, partition: int) -> None:
-        self._layout = layout
-        self._partition = partition
+        self._layout, self._partition = layout, partition
         self._lanes: dict[tuple[str, int | None], Lane] = {}
         self._last: dict[Lane, tuple[Any, ...]] = {}
         self._row = -1

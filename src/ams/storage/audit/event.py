@@ -3,7 +3,6 @@
 import re
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
-from typing import Any
 
 import msgspec
 
@@ -50,10 +49,8 @@ def fitting(event: AuditEvent) -> AuditEvent:
     """Return an event as it may be kept: each text short and valid, and without tokens."""
     texts = {name: _TOKEN.sub("***", getattr(event, name)) for name in ("resource", "reason", "request")}
     texts |= {"actor": event.actor, "address": event.address}
-    cut: dict[str, Any] = {
-        name: text[:MAX_CHARACTERS].encode("utf-8", "replace").decode() for name, text in texts.items()
-    }
-    return replace(event, **cut)
+    cut = {name: text[:MAX_CHARACTERS].encode("utf-8", "replace").decode() for name, text in texts.items()}
+    return replace(event, **cut)  # type: ignore[arg-type]  # all of them are texts
 
 
 _MAX_ID_CHARACTERS, _MAX_TIMES = 36, 2**31 - 1  # of the columns of the table

@@ -53,8 +53,7 @@ class AuditRecords:
     """Rows of the table. Calls raise `RegistryUnavailable` when the database cannot answer."""
 
     def __init__(self, database: Database, table: sa.Table) -> None:
-        self._database = database
-        self._table = table
+        self._database, self._table = database, table
         self._prunings = table.metadata.tables[f"{table.name}_prunings"]
 
     async def add(self, events: Sequence[AuditEvent]) -> None:
@@ -86,7 +85,7 @@ class AuditRecords:
     async def list(self, wanted: EventFilter, size: int = 0, token: str = "") -> Events:
         """Return a page of events, newest first; size 0: `USUAL_SIZE`. Raises `InvalidInput` "Invalid page token"."""
         most = min(size if size > 0 else USUAL_SIZE, MOST)
-        query = self._query(wanted, _start(token) if token else None).limit(most + 1)
+        query = self._query(wanted, token).limit(most + 1)
         rows = await self._database.read(lambda connection: connection.execute(query).all())
         events = [AuditEvent(**{name: getattr(row, name) for name in FIELDS}) for row in rows[:most]]
         if len(rows) <= most:
@@ -114,7 +113,7 @@ class AuditRecords:
     def _pruned(self, connection: sa.Connection) -> int:
         return connection.scalar(sa.select(sa.func.max(self._prunings.c.until))) or 0
 
-    def _query(self, wanted: EventFilter, start: tuple[int, int] | None) -> sa.Select[Any]:
+    def _query(self, wanted: EventFilter, token: str) -> sa.Select[Any]:
         table = self._table.c
         conditions: list[sa.ColumnElement[bool]] = []
         if wanted.since is not None:
@@ -126,8 +125,8 @@ class AuditRecords:
             conditions.append(sa.func.substr(table.action, 1, len(wanted.action)) == wanted.action)
         said = {name: getattr(wanted, name) for name in ("actor", "address", "result")}
         conditions += [table[name] == value for name, value in said.items() if value]
-        if start is not None:
-            at, number = start
+        if token:
+            at, number = _start(token)
             conditions.append(table.at <= at)  # alone it is what the index can be asked for
             conditions.append(sa.or_(table.at < at, sa.and_(table.at == at, table.number <= number)))
         return sa.select(self._table).where(*conditions).order_by(table.at.desc(), table.number.desc())
@@ -209,9 +208,8 @@ def wanted(said: Mapping[str, str], actions: Collection[str] = ()) -> EventFilte
         raise InvalidInput(f"Invalid result: it is one of {DONE}, {REFUSED} and {FAILED}")
     action = said.get("action", "")
     if actions and not any(each.startswith(action) for each in (*actions, LOGIN)):
-        raise InvalidInput(
-            "Invalid action: the audit log has changes and failed logins, and no action of those begins so"
-        )
+        known = "the audit log has changes and failed logins, and no action of those begins so"
+        raise InvalidInput(f"Invalid action: {known}")
     texts = {name: said.get(name, "") for name in ("actor", "action", "address", "result")}
     return EventFilter(since=_moment(said, "since"), until=_moment(said, "until"), **texts)
 
@@ -241,6 +239,5 @@ def _moment(said: Mapping[str, str], name: str) -> Milliseconds | None:
     try:
         return moment(text)
     except (ValueError, OverflowError):
-        raise InvalidInput(
-            f"Invalid {name}: it is a date such as 2030-05-01, or a time such as 2030-05-01T12:00:00Z"
-        ) from None
+        known = "a date such as 2030-05-01, or a time such as 2030-05-01T12:00:00Z"
+        raise InvalidInput(f"Invalid {name}: it is {known}") from None

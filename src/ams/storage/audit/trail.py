@@ -53,12 +53,9 @@ class Trail:
     def __init__(
         self, path: str, records: AuditRecords, clock: Clock, *, days: int = 0, space: FreeSpace = UNLIMITED
     ) -> None:
-        self._space = space
-        self._path = path
+        self._space, self._path = space, path
         self._lines = LineFile(path)
-        self._records = records
-        self._clock = clock
-        self._days = days
+        self._records, self._clock, self._days = records, clock, days
         self._news = asyncio.Event()
         self._unwritten: deque[AuditEvent] = deque(maxlen=UNWRITTEN)
         self._following: asyncio.Task[None] | None = None
@@ -281,12 +278,8 @@ class LineFile:
 
 
 class _Reader:
-    """Where in a file reading stands."""
-
     def __init__(self, handle: int, position: int) -> None:
-        self._handle = handle
-        self._position = position
-        self._ahead = position
+        self._handle, self._position, self._ahead = handle, position, position
 
     def next(self) -> list[AuditEvent]:
         if os.fstat(self._handle).st_size < self._position:  # it was truncated

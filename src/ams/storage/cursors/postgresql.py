@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Exists = Callable[[TopicId], Awaitable[bool]]
+Step = Callable[[Standing], tuple[Standing, T]]
 
 log = structlog.get_logger("ams.cursors")
 
@@ -41,8 +42,7 @@ class PostgresCursors:
     """Keeps `ams.storage.cursors.acks.CursorStore` in a PostgreSQL database that several nodes use at once."""
 
     def __init__(self, conninfo: str, time: DatabaseTime, exists: Exists | None) -> None:
-        self._time = time
-        self._exists = exists
+        self._time, self._exists = time, exists
         self._reading = ReconnectingConnection(conninfo, partial(rows.ask_time, time=time))
         self._moving = ReconnectingConnection(conninfo, self._begin_moving)
         self._settling = ReconnectingConnection(conninfo, self._begin_moving)
@@ -101,9 +101,8 @@ class PostgresCursors:
             await self.hand_out(subscription, cursor.generation, handed)
 
     async def drop(self, subscription: SubscriptionId) -> None:
-        await self._ask(
-            self._moving.insist(lambda connection, _: connection.execute(rows.DROP, (subscription,)), changes=True)
-        )
+        dropping = self._moving.insist(lambda link, _: link.execute(rows.DROP, (subscription,)), changes=True)
+        await self._ask(dropping)
         self._forget(subscription)
 
     async def subscriptions(self) -> frozenset[SubscriptionId]:
@@ -124,7 +123,7 @@ class PostgresCursors:
         while (cursor := await self._read(subscription)).topic != topic:
             if self._exists is not None and not await self._exists(topic):
                 raise TopicGone
-            await self._mover.move(subscription, _over_to(topic, cursor.topic))
+            await self._mover.move(subscription, partial(_meet_from, before=cursor.topic, topic=topic))
         return base.position_of(cursor)
 
     def expected(self, subscription: SubscriptionId, topic: TopicId) -> Position | None:
@@ -154,7 +153,7 @@ class PostgresCursors:
             moved = rows.retained(standing, oldest) if standing.progress.epoch == generation else standing
             return moved, rows.position_of(moved)
 
-        return await self._settler.move(subscription, rows.step(step))
+        return await self._settle(subscription, step)
 
     async def hand_out(
         self, subscription: SubscriptionId, generation: int, end: Offset, at: Offset | None = None
@@ -198,7 +197,7 @@ class PostgresCursors:
         taken = None
         while taken is None:
             await self.position(subscription, topic)
-            taken = await self._settler.move(subscription, rows.step(step))
+            taken = await self._settle(subscription, step)
         return acks.copied(taken)
 
     async def progress(self, subscription: SubscriptionId) -> Progress:
@@ -213,7 +212,7 @@ class PostgresCursors:
                 return standing, False
             return standing._replace(progress=acks.settled(progress, change)), True
 
-        return await self._settler.move(subscription, rows.step(step), refused=False)
+        return await self._settle(subscription, step, refused=False)
 
     async def restore(
         self, subscription: SubscriptionId, topic: TopicId, floor: Offset, done: "BitMap64"
@@ -225,9 +224,8 @@ class PostgresCursors:
             progress = acks.sought(standing.progress, floor, standing.progress.epoch + 1, done)
             return standing._replace(progress=progress), progress.epoch
 
-        return await self._settler.move(
-            subscription, rows.step(step), series=rows.new_series(), found=lambda standing: standing.progress.epoch
-        )
+        series = rows.new_series()
+        return await self._settle(subscription, step, series=series, found=lambda found: found.progress.epoch)
 
     async def close(self) -> None:
         """Finish what was accepted and let the connections go."""
@@ -244,6 +242,10 @@ class PostgresCursors:
         row = await self._rows(subscription)
         self._mover.saw(subscription, row)
         return row.value
+
+    async def _settle(self, subscription: SubscriptionId, step: Step[T], **more: Any) -> T:
+        """Do one step; raises `Damaged` where the entries cannot be read."""
+        return await self._settler.move(subscription, lambda standing: step(rows.readable(standing)), **more)
 
     async def _standing(self, subscription: SubscriptionId) -> Standing:
         asked = self._reading.insist(lambda connection, _: rows.read_standings(connection, self._time, [subscription]))
@@ -279,5 +281,5 @@ class PostgresCursors:
         await rows.ask_time(connection, self._time)
 
 
-def _over_to(topic: TopicId, before: TopicId) -> Callable[[Cursor], tuple[Cursor, None]]:
-    return lambda cursor: (base.meet(cursor, topic) if cursor.topic == before else cursor, None)
+def _meet_from(cursor: Cursor, *, before: TopicId, topic: TopicId) -> tuple[Cursor, None]:
+    return (base.meet(cursor, topic) if cursor.topic == before else cursor), None

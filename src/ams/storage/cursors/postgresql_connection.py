@@ -41,8 +41,7 @@ Write = Callable[
     # Writes rows within seconds, where those that were read are still the same; returns those that it wrote.
 ]
 MAX_SEEN = 20_000  # rows remembered: a shortcut, so when there are more all are forgotten
-LEFT_ALONE = 4
-"""Moves in a row that found a cursor as this process had left it, after which the next is expected to."""
+LEFT_ALONE = 4  # moves in a row that found a cursor as this process had left it, after which the next is expected to
 
 
 class Interrupted(Exception):
@@ -54,8 +53,7 @@ class ReconnectingConnection:
 
     def __init__(self, conninfo: str, greet: Callable[["Connection"], Awaitable[None]]) -> None:
         """`greet` runs first on each new connection."""
-        self._conninfo = conninfo
-        self._greet = greet
+        self._conninfo, self._greet = conninfo, greet
         self._loop = asyncio.get_running_loop()
         self._turn = asyncio.Lock()
         self._connection: Connection | None = None
@@ -238,11 +236,8 @@ class Mover(Generic[V]):
         write: Write[V],
         max_seen: int = MAX_SEEN,
     ) -> None:
-        self._connection = connection
-        self._time = time
-        self._read = read
-        self._write_rows = write
-        self._max_seen = max_seen
+        self._connection, self._time, self._read = connection, time, read
+        self._write_rows, self._max_seen = write, max_seen
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[SubscriptionId, list[Call[V]]] = {}
         self._seen: dict[SubscriptionId, Row[V]] = {}
@@ -319,9 +314,8 @@ class Mover(Generic[V]):
         moving = {each: made for each, made in _folded(calls, self._seen).items() if made.moves}
         doubtful = {each: waiting for each, waiting in calls.items() if each not in moving}
         if doubtful:  # a row that is read now answers the calls that write nothing
-            known = await self._connection.run(
-                lambda connection, _: self._read(connection, self._time, doubtful), give_up
-            )
+            ask = self._read
+            known = await self._connection.run(lambda link, _: ask(link, self._time, doubtful), give_up)
             for subscription in doubtful.keys() - known.keys():
                 self.forget(subscription)
                 _finish(calls[subscription], SubscriptionGone())
@@ -337,9 +331,8 @@ class Mover(Generic[V]):
     async def _write(self, moving: Mapping[SubscriptionId, AppliedCalls[V]], give_up: float) -> None:
         moves = {each: (made.before, made.after) for each, made in moving.items()}
         try:
-            written = await self._connection.run(
-                lambda connection, seconds: self._write_rows(connection, self._time, moves, seconds), give_up
-            )
+            put = self._write_rows
+            written = await self._connection.run(lambda link, left: put(link, self._time, moves, left), give_up)
         except Interrupted:
             for made in moving.values():
                 for call in made.calls:

@@ -11,7 +11,7 @@ the cursor alone: entries name their epoch.
 """
 
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
@@ -278,15 +278,6 @@ class Standing(NamedTuple):
     progress: Progress
     kept: Kept
     damage: str = ""  # why the entries cannot be read; empty: they can
-
-
-def step(work: Callable[[Standing], tuple[Standing, T]]) -> Callable[[Standing], tuple[Standing, T]]:
-    """Return a step of a mover; it raises `Damaged` where the entries cannot be read."""
-
-    def checked(standing: Standing) -> tuple[Standing, T]:
-        return work(readable(standing))
-
-    return checked
 
 
 def readable(standing: Standing) -> Standing:

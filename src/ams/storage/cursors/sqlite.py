@@ -41,9 +41,7 @@ class SqliteCursors:
     def __init__(
         self, connection: sqlite3.Connection, clock: Clock, on_full: Callable[[], bool], supervisor: Supervisor
     ) -> None:
-        self._connection = connection
-        self._clock = clock
-        self._on_full = on_full
+        self._connection, self._clock, self._on_full = connection, clock, on_full
         self._loop = asyncio.get_running_loop()
         self._changes = itertools.count(1)
         self._entries: dict[SubscriptionId, CursorState] = {}
@@ -367,7 +365,7 @@ class SqliteCursors:
         try:
             self._store(group)
         except sqlite3.Error as error:
-            group.unknown = not self._commits.is_undone(error, self._overwrite)
+            group.unknown = not self._commits.is_undone(error, lambda: self._connection.execute(OVERWRITE))
             raise
         self._commits.succeeded()
 
@@ -381,14 +379,10 @@ class SqliteCursors:
             store(self._connection, group.rows, group.lost, plan)
         self._ack_rows.written(plan)
 
-    def _overwrite(self) -> None:
-        self._connection.execute(OVERWRITE)
-
     def _load(self, ends: Mapping[TopicId, Offset]) -> None:
         wall, now = self._clock.wall(), self._clock.monotonic()
-        rows = self._connection.execute(
-            'SELECT subscription, topic, "offset", generation, lost, sought FROM cursors'
-        ).fetchall()
+        words = 'SELECT subscription, topic, "offset", generation, lost, sought FROM cursors'
+        rows = self._connection.execute(words).fetchall()
         parallel = self._ack_rows.load(self._connection)
         moved: dict[SubscriptionId, Row | None] = {}
         changes: dict[SubscriptionId, AckChange] = {}

@@ -186,9 +186,8 @@ class AckRows:
 def connect(path: str) -> sqlite3.Connection:
     """Open or make a cursor database. Raises `Unusable` for a file that is none."""
     make_file(path)
-    connection = sqlite3.connect(
-        path, isolation_level=None, check_same_thread=False, cached_statements=3 * _MAX_CURSORS
-    )
+    statements = 3 * _MAX_CURSORS
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=statements)
     try:
         write_ahead(connection, path)
         connection.execute(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}")

@@ -62,9 +62,7 @@ class Write(Generic[T]):
     """A write that is done once, over all attempts at it."""
 
     def __init__(self, work: Work[T], forgets: Sequence[Invalidation], *, large: bool = False) -> None:
-        self.work = work
-        self.forgets = forgets
-        self.large = large
+        self.work, self.forgets, self.large = work, forgets, large
         self.asked: CommitAttempt[T] | None = None  # the attempt that may have been committed
         self.refused = False  # whether an attempt broke a rule
         self.running = False  # an attempt is being made: it goes on when no caller waits any more

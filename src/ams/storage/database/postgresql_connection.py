@@ -163,9 +163,7 @@ class Listener:
     """Applies what other nodes say is to be forgotten."""
 
     def __init__(self, to: str, schema: Schema, invalidations: Invalidations) -> None:
-        self._to = to
-        self._schema = schema
-        self._invalidations = invalidations
+        self._to, self._schema, self._invalidations = to, schema, invalidations
         self._listening: asyncio.Task[None] | None = None
         self._pauses = Pauses(CONNECT_BACKOFF)
         invalidations.distrust()

@@ -9,6 +9,7 @@ one more commit, which changes nothing, is written in their place. Once that is 
 """
 
 import asyncio
+import contextlib
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -83,17 +84,15 @@ class Commits:
         """Note a commit: it was written in the place of any that had failed before."""
         self._in_doubt = False
 
-    def is_undone(self, error: BaseException | None, overwrite: Callable[[], None]) -> bool:
+    def is_undone(self, error: BaseException | None, overwrite: Callable[[], object]) -> bool:
         """Tell if a failed commit is surely not there after a restart; `overwrite` commits `OVERWRITE`."""
         code = getattr(error, "sqlite_errorcode", None)
         has_written = code is not None and code & 0xFF not in _NOTHING_WRITTEN  # the low byte is the kind of error
         if not self._in_doubt and not has_written:
             return True
-        try:
+        self._in_doubt = True
+        with contextlib.suppress(sqlite3.Error):
             overwrite()
-        except sqlite3.Error:
-            self._in_doubt = True
-        else:
             self._in_doubt = False
         return not self._in_doubt
 

@@ -175,35 +175,28 @@ _OF_TOPICS = """
 """
 """Rows of a topic: its id, its messages counted before, and more; those out of date are left out."""
 
-_ADD_DAYS = Statement(
-    f"""
+_ADD_DAYS = Statement(f"""
     INSERT INTO daily_messages (topic_id, day, messages, bytes)
     SELECT topics.id, text(2), number(3), number(4) {_OF_TOPICS}
     ON CONFLICT (topic_id, day) DO UPDATE SET
         messages = daily_messages.messages + excluded.messages, bytes = daily_messages.bytes + excluded.bytes
-    """
-)
-_ADD_PROJECT_DAYS = Statement(
-    f"""
+    """)
+_ADD_PROJECT_DAYS = Statement(f"""
     INSERT INTO project_days (project_id, day, messages, bytes)
     SELECT topics.project_id, text(2), sum(number(3)), sum(number(4)) {_OF_TOPICS}
     GROUP BY topics.project_id, text(2)
     ON CONFLICT (project_id, day) DO UPDATE SET
         messages = project_days.messages + excluded.messages, bytes = project_days.bytes + excluded.bytes
-    """
-)
-_MOVE = Statement(
-    f"""
+    """)
+_MOVE = Statement(f"""
     INSERT INTO topic_tallies (topic_id, messages, bytes, last_messages, last_publish, previous_publish)
     SELECT topics.id, number(2), number(3), number(4), number(5), number(6) {_OF_TOPICS}
     ON CONFLICT (topic_id) DO UPDATE SET
         messages = excluded.messages, bytes = excluded.bytes, last_messages = excluded.last_messages,
         last_publish = excluded.last_publish, previous_publish = excluded.previous_publish
     RETURNING topic_id
-    """
-)
-_ADD_PULLED = Statement(
-    """
+    """)
+_ADD_PULLED = Statement("""
     INSERT INTO subscription_tallies (subscription_id, messages, bytes, last_messages, last_pull, previous_pull)
     SELECT subscriptions.id, number(1), number(2), number(3), number(4), number(5)
     FROM {given} JOIN subscriptions ON subscriptions.id = text(0)
@@ -213,8 +206,7 @@ _ADD_PULLED = Statement(
         bytes = subscription_tallies.bytes + excluded.bytes,
         last_messages = excluded.last_messages, last_pull = excluded.last_pull,
         previous_pull = coalesce(excluded.previous_pull, subscription_tallies.last_pull)
-    """
-)
+    """)
 
 
 def _day_rows(advances: Sequence[Advance]) -> list[tuple[object, ...]]:
@@ -313,9 +305,8 @@ def _activity() -> sa.CompoundSelect[Any]:
 
     # Those outside a window are few as a rule: far fewer look-ups than one for each member.
     outside = sa.select(users.c.id).where((users.c.created_on < first) | (users.c.created_on >= end))
-    members = sa.select(sa.literal("users"), memberships.c.project_id, sa.func.count()).group_by(
-        memberships.c.project_id
-    )
+    of = memberships.c.project_id
+    members = sa.select(sa.literal("users"), of, sa.func.count()).group_by(of)
     total = sa.cast(sa.func.sum(project_days.c.messages), sa.BigInteger)  # PostgreSQL makes a decimal number of it
     messages = sa.select(sa.literal("messages"), project_days.c.project_id, total)
     days = project_days.c.day.between(sa.bindparam("first_day"), sa.bindparam("last_day"))

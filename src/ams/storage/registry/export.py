@@ -45,8 +45,6 @@ _TABLES: Mapping[type[msgspec.Struct], Table] = {
 
 
 class _Tallies(NamedTuple):
-    """A table of tallies, and the names of its columns."""
-
     table: Table
     owner: str
     last: str
@@ -71,9 +69,7 @@ class Contents:
     def __init__(
         self, connection: Connection, secrets: Secrets | None, standings: Mapping[SubscriptionId, CursorPosition]
     ) -> None:
-        self._connection = connection
-        self._secrets = secrets
-        self._standings = standings
+        self._connection, self._secrets, self._standings = connection, secrets, standings
 
     def lines(self) -> Iterator[Line]:
         """Yield everything, each line after those it refers to. Raises `Damaged` for an unreadable token."""
@@ -90,9 +86,8 @@ class Contents:
         yield from self._rows(_in_project(tables.schemas), self._schema)
         yield from self._rows(_TOPICS, self._topic)
         yield from self._rows(_in_project(tables.subscriptions), self._subscription)
-        yield from self._rows(
-            _SNAPSHOTS, lambda row: _line(kinds.Snapshot, row, done=tuple(ranges_of(parallel.done_of(row))))
-        )
+        done_of = parallel.done_of
+        yield from self._rows(_SNAPSHOTS, lambda row: _line(kinds.Snapshot, row, done=tuple(ranges_of(done_of(row)))))
         yield from self._rows(
             _made(tables.registrations, "modified_by"),
             lambda row: _line(kinds.Registration, row, activation_token=row.activation_token if secrets else ""),
@@ -146,9 +141,8 @@ class Contents:
             return ()
         query = select(push_secrets).where(push_secrets.c.subscription_id == subscription)
         rows = self._connection.execute(query.order_by(push_secrets.c.number))
-        return tuple(
-            kinds.PushSecret(secret=secrets.open_push(row.sealed, subscription), until=row.until) for row in rows
-        )
+        opened = ((secrets.open_push(row.sealed, subscription), row.until) for row in rows)
+        return tuple(kinds.PushSecret(secret=secret, until=until) for secret, until in opened)
 
     def _tally(self, tallies: _Tallies, owner: str) -> kinds.Tally | None:
         query = select(tallies.table).where(tallies.table.c[tallies.owner] == owner)
@@ -180,7 +174,6 @@ def _made(table: Table, made_by: str = "created_by") -> Select[Any]:
 
 
 def _in_project(table: Table) -> Select[Any]:
-    """Select rows with the names of their projects."""
     projects = tables.projects
     query = select(table, projects.c.name.label("project")).join(projects, projects.c.id == table.c.project_id)
     return query.order_by(table.c.number)
@@ -240,10 +233,8 @@ class RegistryImport:
         self, connection: Connection, secrets: Secrets, now: Milliseconds, logs: Mapping[Name, Loaded]
     ) -> None:
         self.cursors: list[Placed] = []  # of the subscriptions added
-        self._connection = connection
-        self._secrets = secrets
-        self._now = now
-        self._logs = logs
+        self._connection, self._secrets = connection, secrets
+        self._now, self._logs = now, logs
         self._users: dict[str, str] = {}
         self._projects: dict[str, str] = {}
         self._schemas: dict[Name, str] = {}
@@ -350,7 +341,6 @@ class RegistryImport:
         self._insert(table, **values | self._origin(line, table) | more)
 
     def _origin(self, line: Any, table: Table) -> dict[str, Any]:
-        """Return the columns of a row with its owner, its creator, and its times."""
         values: dict[str, Any] = {}
         if "project_id" in table.c:
             values["project_id"] = self._projects[line.project]

@@ -109,16 +109,14 @@ class SharedHistory:
         self._database = database
 
     async def read(self, of: Collection[str], first: int) -> Sequence[Row]:
-        query = select(history.c.of, history.c.began, history.c.data).where(
-            history.c.of.in_(list(of)), history.c.began >= first
-        )
+        is_asked = history.c.of.in_(list(of)) & (history.c.began >= first)
+        query = select(history.c.of, history.c.began, history.c.data).where(is_asked)
         return await self._database.rows(query, lambda row: Row(row.of, row.began, bytes(row.data)))
 
     async def write(self, rows: Sequence[Row], oldest: int) -> None:
         adding = insert(history)
-        adding = adding.on_conflict_do_update(
-            index_elements=[history.c.of, history.c.began], set_={"data": adding.excluded.data}
-        )
+        place = [history.c.of, history.c.began]
+        adding = adding.on_conflict_do_update(index_elements=place, set_={"data": adding.excluded.data})
 
         def work(connection: Connection) -> None:
             if rows:

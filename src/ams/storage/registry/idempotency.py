@@ -113,22 +113,18 @@ def _claim(row: Row[Any]) -> Claim:
 
 
 _COLUMNS = 'content, log_end, {now} - claimed_at AS age, version, mark, first, messages, "time"'
-_CLAIM = Statement(
-    f"""
+_CLAIM = Statement(f"""
     INSERT INTO publish_claims (topic_id, key, content, log_end, claimed_at, version, mark)
     VALUES (:topic, :key, :content, :log_end, {{now}}, 0, :mine)
     ON CONFLICT (topic_id, key) DO UPDATE SET version = publish_claims.version
     RETURNING {_COLUMNS}
-    """  # noqa: S608 - nothing but constants is joined
-)
+    """)  # noqa: S608 - nothing but constants is joined
 """Returns the existing row, of any maker; RETURNING needs an update, so it is set to its own values."""
 _KNOWN = Statement(f"SELECT {_COLUMNS} FROM publish_claims WHERE topic_id = :topic AND key = :key")  # noqa: S608 - as above
-_TAKE_OVER = Statement(
-    """
+_TAKE_OVER = Statement("""
     UPDATE publish_claims SET claimed_at = {now}, version = version + 1, content = :content, mark = :mine
     WHERE topic_id = :topic AND key = :key AND version = :version AND first IS NULL
-    """
-)
+    """)
 _OLD = """
     SELECT old.{row} FROM {{given}}
     JOIN publish_claims AS old ON old.topic_id = text(0) AND old.claimed_at < {{now}} - number(1)
@@ -145,11 +141,9 @@ _FORGET_OLD = {
         " AND claimed_at < {now} - :youngest"
     ),
 }
-_ADD_BYTES = Statement(
-    """
+_ADD_BYTES = Statement("""
     INSERT INTO topic_sizes (topic_id, bytes)
     SELECT topics.id, number(1) FROM {given} JOIN topics ON topics.id = text(0)
     WHERE true
     ON CONFLICT (topic_id) DO UPDATE SET bytes = topic_sizes.bytes + excluded.bytes
-    """
-)
+    """)

@@ -106,13 +106,11 @@ def hash_of(secrets: Secrets, row: Row[Any]) -> str:
 
 
 _TOKENS = with_user_and_creator(named_tokens)
-_NOTE_USES = Statement(
-    """
+_NOTE_USES = Statement("""
     UPDATE named_tokens SET last_used = used.moment
     FROM (SELECT text(0) AS id, number(1) AS moment FROM {given}) AS used
     WHERE named_tokens.id = used.id AND (named_tokens.last_used IS NULL OR named_tokens.last_used < used.moment)
-    """
-)
+    """)
 
 
 def _is_token(user: UserId, name: TokenName) -> ColumnElement[bool]:

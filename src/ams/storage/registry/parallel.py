@@ -38,9 +38,8 @@ class SnapshotRecords(Records):
         )  # fmt: skip
         has_expired = snapshots.c.expires_on <= self._clock.wall()
         expired = sa.delete(snapshots).where(_is(made.project_id, made.name), has_expired)
-        count = self._there(sa.select(sa.func.count()).select_from(snapshots)).where(
-            snapshots.c.project_id == made.project_id
-        )
+        of_project = snapshots.c.project_id == made.project_id
+        count = self._there(sa.select(sa.func.count()).select_from(snapshots)).where(of_project)
 
         def work(connection: sa.Connection) -> bool:
             if connection.scalar(sa.select(topics.c.id).where(topics.c.id == topic)) is None:

@@ -141,8 +141,7 @@ class QuotaRecords:
     """The quotas of every project, and what is used of those that the registry counts."""
 
     def __init__(self, database: Database, quotas: Quotas) -> None:
-        self._database = database
-        self.rules = quotas
+        self._database, self.rules = database, quotas
 
     def require(self, connection: Connection, project: str, *names: str, more: int = 0) -> None:
         """Raise `QuotaExceeded` when a project has more than it may. Call it after the addition, in its transaction.

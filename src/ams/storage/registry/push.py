@@ -78,14 +78,12 @@ _EACH = (
     " || COALESCE(subscriptions.parallel, '')"
 )
 _STAMP = {
-    dialect: text(
-        f"""
+    dialect: text(f"""
         SELECT {gathered.format(each=_EACH)} FROM subscriptions
         JOIN projects ON projects.id = subscriptions.project_id
         LEFT JOIN topics ON topics.project_id = subscriptions.project_id AND topics.name = subscriptions.topic
         WHERE subscriptions.push IS NOT NULL
-        """  # noqa: S608 - nothing but constants is joined
-    )
+        """)  # noqa: S608 - nothing but constants is joined
     for dialect, gathered in _GATHERED.items()
 }
 """A text that is another one when anything of it has changed: reading the rows takes five times as long."""

@@ -149,6 +149,17 @@ class Schema:
     created_on: Milliseconds  # when this revision was made
 
 
+class SchemaUse(NamedTuple):
+    """How a topic is to use a schema, as `AttachedSchema` says it."""
+
+    encoding: str = ""
+    first_revision: int | None = None
+    last_revision: int | None = None
+
+
+ANY_USE = SchemaUse()
+
+
 @dataclass(frozen=True, slots=True)
 class AttachedSchema:
     """The revision of a schema that the messages of a topic must keep."""

@@ -42,9 +42,7 @@ class Registry:
     def __init__(
         self, database: Database, secrets: Secrets, clock: Clock, cache_size: int, quotas: Quotas | None = None
     ) -> None:
-        self._database = database
-        self._secrets = secrets
-        self._clock = clock
+        self._database, self._secrets, self._clock = database, secrets, clock
         self.quotas = QuotaRecords(database, quotas or Quotas())
         self.shared = shared = Shared(database, secrets, clock, self.quotas, cache_size)
         self.users = UserRecords(shared)

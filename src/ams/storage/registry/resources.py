@@ -1,6 +1,7 @@
 """Topics and subscriptions in the registry, and their access lists (HTTP contract 3.5)."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, Table, delete, func, insert, select, true, update
@@ -28,7 +29,17 @@ from ams.storage.database.database import first
 from ams.storage.database.invalidation import SCHEMA, SUBSCRIPTION, TOPIC, Cache, Invalidation
 from ams.storage.registry import parallel, push
 from ams.storage.registry.counts import Advance, add_to_project
-from ams.storage.registry.records import NO_LABELS, NO_USERS, AttachedSchema, Page, PageRequest, Subscription, Topic
+from ams.storage.registry.records import (
+    ANY_USE,
+    NO_LABELS,
+    NO_USERS,
+    AttachedSchema,
+    Page,
+    PageRequest,
+    SchemaUse,
+    Subscription,
+    Topic,
+)
 from ams.storage.registry.statements import Records, Shared, page_of, record
 from ams.storage.registry.tables import (
     memberships,
@@ -69,9 +80,8 @@ class _ResourceRecords(Records, Generic[R, N]):
 
     async def find(self, project: ProjectId, name: N) -> R | None:
         """Return a topic or subscription with its access list, None when there is none; cached."""
-        return await self._by_name.find(
-            (project, name), lambda: self._database.read(lambda connection: self._find(connection, project, name))
-        )
+        read = partial(self._find, project=project, name=name)
+        return await self._by_name.find((project, name), lambda: self._database.read(read))
 
     async def page(self, project: ProjectId, page: PageRequest, *, listed: UserId | None = None) -> Page[R]:
         """Return a page of those of a project, newest first; with `listed`, of those with this user on their list."""
@@ -92,23 +102,18 @@ class _ResourceRecords(Records, Generic[R, N]):
         self, project: ProjectId, name: N, wanted: Sequence[str], expected: Precondition = ANY_VERSION
     ) -> None:
         """Replace an access list; raise `NotFound` for users who are no members, then for the resource."""
-        await self._change_access_list(project, name, wanted, expected, lambda _user: False)
+        await self.change_access_list(project, name, wanted, None, expected)
 
     async def change_access_list(
         self,
         project: ProjectId,
         name: N,
         add: Sequence[str],
-        remove: Collection[str],
+        remove: Collection[str] | None,
         expected: Precondition = ANY_VERSION,
     ) -> Sequence[UserName]:
-        """Change an access list as `set_access_list`, and return its names; a user who is in both stays."""
-        removed = frozenset(remove)
-        return await self._change_access_list(project, name, add, expected, lambda user: user not in removed)
+        """Change an access list and return its names; a user in both stays. None removes all who are not added."""
 
-    async def _change_access_list(
-        self, project: ProjectId, name: N, add: Sequence[str], expected: Precondition, stays: Callable[[UserName], bool]
-    ) -> Sequence[UserName]:
         def work(connection: Connection) -> Sequence[UserName]:
             added: Sequence[UserId] = _members(connection, project, add)
             identity: str | None = connection.scalar(select(self._table.c.id).where(self._is(project, name)))
@@ -116,7 +121,8 @@ class _ResourceRecords(Records, Generic[R, N]):
                 raise self._gone
             present: Mapping[UserName, UserId] = self._listed(connection, project, name)
             expected.check(lambda: [*present])
-            after = dict.fromkeys([*(user for each, user in present.items() if stays(each)), *added])
+            kept: list[UserId] = [user for each, user in present.items() if remove is not None and each not in remove]
+            after = dict.fromkeys([*kept, *added])
             connection.execute(delete(self._access).where(self._access.c.resource_id == identity))
             rows = [{"resource_id": identity, "position": place, "user_id": user} for place, user in enumerate(after)]
             if rows:
@@ -149,7 +155,6 @@ class _ResourceRecords(Records, Generic[R, N]):
         return self._record(row, frozenset(connection.scalars(listed)))
 
     def _listed(self, connection: Connection, project: ProjectId, name: N) -> Mapping[UserName, UserId]:
-        """Return who is on an access list, in stored order."""
         query = (
             select(users.c.name, users.c.id)
             .join(self._access, self._access.c.user_id == users.c.id)
@@ -230,22 +235,17 @@ class TopicRecords(_ResourceRecords[Topic, TopicName]):
         name: TopicName,
         schema: SchemaName | None = None,
         *,
+        use: SchemaUse = ANY_USE,
         labels: Mapping[str, str] = NO_LABELS,
-        encoding: str = "",
-        first_revision: int | None = None,
-        last_revision: int | None = None,
     ) -> Topic:
         """Register a topic, with the use of a schema. Raises `AlreadyExists`, `QuotaExceeded`, `NotFound`."""
-        now = self._clock.wall()
-        row = insert(topics).values(
-            id=topic_id_text(identity), project_id=project, name=name, created_on=now, labels=labels
-        )
-        use = _Use(encoding, first_revision, last_revision)
+        text, now = topic_id_text(identity), self._clock.wall()
+        row = insert(topics).values(id=text, project_id=project, name=name, created_on=now, labels=labels)
 
         def work(connection: Connection) -> Topic:
             connection.execute(row)
             self._quotas.require(connection, project, TOPICS)
-            attached = _attach(connection, project, topic_id_text(identity), schema, use) if schema else None
+            attached = _attach(connection, project, text, schema, use) if schema else None
             return Topic(identity, project, name, attached, None, now, labels=labels)
 
         return await self._database.write(work)
@@ -255,14 +255,10 @@ class TopicRecords(_ResourceRecords[Topic, TopicName]):
         project: ProjectId,
         name: TopicName,
         schema: SchemaName | None,
-        *,
-        encoding: str = "",
-        first_revision: int | None = None,
-        last_revision: int | None = None,
+        use: SchemaUse = ANY_USE,
         expected: Precondition = ANY_VERSION,
     ) -> None:
         """Attach a schema instead of the one there was, or none; raise `NotFound` for the topic, then the schema."""
-        use = _Use(encoding, first_revision, last_revision)
 
         def work(connection: Connection) -> None:
             identity = connection.scalar(select(topics.c.id).where(self._is(project, name)))
@@ -288,9 +284,8 @@ class TopicRecords(_ResourceRecords[Topic, TopicName]):
 
     async def retention(self, topic: TopicId) -> Milliseconds | None:
         """Return the age limit of a topic: its own, else its project's; None where neither has one, or it is gone."""
-        return await self._database.row(
-            _RETENTIONS.where(topics.c.id == topic_id_text(topic)), lambda row: row.retention
-        )
+        query = _RETENTIONS.where(topics.c.id == topic_id_text(topic))
+        return await self._database.row(query, lambda row: row.retention)
 
     async def retentions(self) -> Mapping[TopicId, Milliseconds | None]:
         """Return the age limit of every topic: its own, else its project's; None where neither has one."""
@@ -313,7 +308,7 @@ class TopicRecords(_ResourceRecords[Topic, TopicName]):
     def _record(self, row: Row[Any], authorized: frozenset[UserId] = NO_USERS) -> Topic:
         schema = None
         if row.schema_id:
-            use = _Use(row.encoding or "", row.first_revision, row.last_revision)
+            use = SchemaUse(row.encoding or "", row.first_revision, row.last_revision)
             schema = AttachedSchema(row.schema_id, row.schema_name, row.revision, *use)
         return Topic(
             topic_id(row.id), row.project_id, row.name, schema, row.retention, row.created_on, authorized, row.labels,
@@ -321,14 +316,7 @@ class TopicRecords(_ResourceRecords[Topic, TopicName]):
         )  # fmt: skip
 
 
-class _Use(NamedTuple):
-    encoding: str
-    first_revision: int | None
-    last_revision: int | None
-
-
-def _attach(connection: Connection, project: ProjectId, topic: str, name: SchemaName, use: _Use) -> AttachedSchema:
-    """Attach a schema of the project to a topic that has none; raise `NotFound`."""
+def _attach(connection: Connection, project: ProjectId, topic: str, name: SchemaName, use: SchemaUse) -> AttachedSchema:
     known = select(schemas).where((schemas.c.project_id == project) & (schemas.c.name == name))
     row = connection.execute(known).first()
     if row is None:

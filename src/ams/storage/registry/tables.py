@@ -128,7 +128,6 @@ def _created_by() -> sa.Column[str | None]:
 
 
 def _of(name: str, owner: str, **options: Any) -> sa.Column[str]:
-    """Make the column of what a row goes with."""
     return sa.Column(name, sa.String(36), sa.ForeignKey(owner, ondelete="CASCADE"), **options)
 
 
@@ -149,7 +148,6 @@ def _times(*names: str) -> Sequence[sa.Column[int]]:
 
 
 def _days(owner: str, of: str, comment: str | None = None) -> Sequence[sa.Column[Any]]:
-    """Make the columns of a table of figures by day."""
     return [
         _of(owner, of, primary_key=True),
         sa.Column("day", sa.String(10), primary_key=True, comment="YYYY-MM-DD, UTC"),
@@ -244,7 +242,6 @@ snapshots = _numbered(
 
 
 def _access(name: str, resources: sa.Table) -> sa.Table:
-    """Make a table of access lists."""
     return sa.Table(
         name,
         METADATA,

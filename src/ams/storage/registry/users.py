@@ -319,10 +319,8 @@ def bound_principal(connection: sa.Connection, issuer: str, subject: str) -> tup
 
 
 def _with_roles(connection: sa.Connection, row: sa.Row[Any], login: Login | None = None) -> Principal:
-    places = connection.execute(
-        sa.select(memberships.c.project_id, memberships.c.roles).where(memberships.c.user_id == row.id)
-    )
-    roles = {ProjectId(place.project_id): frozenset(place.roles) for place in places}
+    query = sa.select(memberships.c.project_id, memberships.c.roles).where(memberships.c.user_id == row.id)
+    roles = {ProjectId(place.project_id): frozenset(place.roles) for place in connection.execute(query)}
     return Principal(row.id, row.name, frozenset(row.service_roles), roles, login)
 
 

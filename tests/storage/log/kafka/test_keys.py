@@ -10,7 +10,7 @@ from ams.core.errors import KeyReused, LogUnavailable, RegistryUnavailable, Topi
 from ams.core.names import Offset, TopicId, new_topic_id, new_uuid
 from ams.storage.log.base import Appended, Bounds, content_hash, key_hash
 from ams.storage.log.kafka import keys
-from ams.storage.log.kafka.fetch import Part
+from ams.storage.log.kafka.fetch import CONSUMER, FOLLOWER, Part
 from ams.storage.log.kafka.idempotency_store import PublishedBytes
 from ams.storage.log.kafka.keys import KEY, YOUNG, find_append
 from ams.storage.log.kafka.log import KafkaLog
@@ -68,11 +68,13 @@ async def test_a_key_is_not_free_while_messages_are_not_seen_yet(engine: Kafka, 
         await claim(engine, topic, "k", texts("aaaa"), 0)
         engine.clock.advance(YOUNG)
 
-        async def one_unseen(*_: object) -> Offset:
-            return 1
+        asked = log._reader._fetcher.offset
+
+        async def one_unseen(partition: Partition, time: int, until: float, replica: int = CONSUMER) -> Offset:
+            return 1 if replica == FOLLOWER else await asked(partition, time, until, replica)
 
         with monkeypatch.context() as lagging:
-            lagging.setattr(log._reader._fetcher, "written", one_unseen)
+            lagging.setattr(log._reader._fetcher, "offset", one_unseen)
             with pytest.raises(LogUnavailable):
                 await log.append(topic, texts("bbbb"), key="k")
 

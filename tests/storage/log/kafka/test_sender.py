@@ -300,7 +300,7 @@ async def test_a_producer_whose_epochs_are_used_up_is_replaced(log: LossyLog, to
 
 
 async def test_what_brokers_refuse_is_tried_anew(log: LossyLog, monkeypatch: pytest.MonkeyPatch, topic: TopicId):
-    log.connection.moved(await log._partition(topic))
+    log.connection.leaders.forget((await log._partition(topic)).name)
 
     async def refused(*_: Any, **__: Any) -> Any:
         raise TopicAuthorizationFailedError

@@ -232,9 +232,8 @@ def _headers_and_body(data: bytes) -> tuple[Message, bytes]:
 
 def _parts(body: bytes, boundary: str) -> tuple[bytes, bytes]:
     """Return the two parts as they were sent, byte for byte: the line end before a boundary belongs to the boundary."""
-    line = re.compile(
-        rb"(?:\A|\r?\n)--" + re.escape(boundary.encode("utf-8", "replace")) + rb"(?:--)?[ \t]*(?:\r?\n|\Z)"
-    )
+    mark = re.escape(boundary.encode("utf-8", "replace"))
+    line = re.compile(rb"(?:\A|\r?\n)--" + mark + rb"(?:--)?[ \t]*(?:\r?\n|\Z)")
     places = [match.span() for match in line.finditer(body)]
     if not boundary or len(places) != 3:
         raise Broken("envelope: does not have one text and one signature")
@@ -275,10 +274,9 @@ def _check_certificate(signature: Signature, trust: Trust) -> None:
         return
     # Certificates of the grid are not those of web sites: what they may be used for is up to their authority.
     policy = verification.PolicyBuilder().store(verification.Store(authorities(trust.ca))).time(signature.time)
-    authority = verification.ExtensionPolicy.permit_all().require_present(
-        x509.BasicConstraints, verification.Criticality.AGNOSTIC, _is_authority
-    )
-    policy = policy.extension_policies(ca_policy=authority, ee_policy=verification.ExtensionPolicy.permit_all())
+    anything, agnostic = verification.ExtensionPolicy.permit_all(), verification.Criticality.AGNOSTIC
+    authority = anything.require_present(x509.BasicConstraints, agnostic, _is_authority)
+    policy = policy.extension_policies(ca_policy=authority, ee_policy=anything)
     others = [each for each in signature.certificates if each != certificate]
     try:
         policy.build_client_verifier().verify(certificate, others)

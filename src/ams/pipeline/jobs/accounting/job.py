@@ -75,8 +75,7 @@ def _replace_in_database(frame: DataFrame, to: str, name: str) -> int:
     return write(frame.select(*names).withColumns({each: F.to_json(each) for each in nested}), to, ["month"], put)
 
 
-MARK = "accounting.batch"
-"""The file in the work folder with the last batch that results were computed of."""
+MARK = "accounting.batch"  # the file in the work folder with the last batch that results were computed of
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

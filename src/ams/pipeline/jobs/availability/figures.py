@@ -180,9 +180,8 @@ def events(rows: DataFrame) -> DataFrame:
 def figures(rows: DataFrame, report: str) -> DataFrame:
     """Compute the figures of every endpoint, service and site from `ROWS`. Returns: `FIGURES`."""
     stretches = rows.where("event IS NULL AND type != 'metric'")
-    counted = stretches.groupBy("date", "type", "endpoint_group", "service", "hostname", "partial").agg(
-        *(F.sum(name).cast("int").alias(name) for name in _SECONDS)
-    )
+    sums = (F.sum(name).cast("int").alias(name) for name in _SECONDS)
+    counted = stretches.groupBy("date", "type", "endpoint_group", "service", "hostname", "partial").agg(*sums)
     up, unknown, down = (F.col(name) for name in _SECONDS)
     known = DAY - unknown
     found = {

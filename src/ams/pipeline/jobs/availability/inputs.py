@@ -71,8 +71,7 @@ class DayInputs:
 
     day: str
     rules: Rules
-    sites: Mapping[str, Mapping[Place, str]]
-    """The endpoints that count, of each site, and the page of each."""
+    sites: Mapping[str, Mapping[Place, str]]  # the endpoints that count, of each site, and the page of each
     overrides: tuple[documents.Override, ...] = ()
     distrusted: tuple[tuple[str, int, int, str], ...] = ()
     """Monitoring hosts, from when to when, in seconds since 1970, their results do not count, and what does instead."""

@@ -105,8 +105,7 @@ class Outbox:
         return len(pending)
 
 
-AT_ONCE = 7
-"""Days computed in one pass: more would only need more memory, fewer would compute more days before as well."""
+AT_ONCE = 7  # days computed in one pass: more would only need more memory, fewer would compute more days before as well
 
 
 def run(run: Run, options: Options) -> None:

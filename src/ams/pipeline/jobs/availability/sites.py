@@ -44,9 +44,8 @@ def timelines_of(inputs: DayInputs, site: str, today: Results, day_before: Resul
         lines[place] = overridden(line, inputs.laid_over(site, place))
 
     rules, services = inputs.rules, dict[Place, list[Place]]()
-    metrics = {
-        each: [each._replace(metric=name) for name in rules.metrics[each.service]] for each in inputs.endpoints(site)
-    }
+    endpoints, named = inputs.endpoints(site), rules.metrics
+    metrics = {each: [each._replace(metric=name) for name in named[each.service]] for each in endpoints}
     for place in chain.from_iterable(metrics.values()):
         put(place, _measured(today.get(place, ()), day_before.get(place, ()), rules.defaults.missing))
     for endpoint, below in metrics.items():
@@ -72,8 +71,7 @@ def _measured(today: Iterable[Result], day_before: Iterable[Result], missing: st
 class _Happening(NamedTuple):
     second: int
     status: str
-    previous: Change
-    """What held before, and since when, at the earliest since the beginning of the day before."""
+    previous: Change  # what held before, and since when, at the earliest since the beginning of the day before
     reminder: bool = False
 
 

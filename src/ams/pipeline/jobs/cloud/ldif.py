@@ -87,10 +87,9 @@ def described(data: bytes) -> Record:
     sites = (_first(each, "GLUE2ServiceAdminDomainForeignKey") or _in_dn(each, "GLUE2DomainID") for each in blocks)
     everyone = sorted({vo for each in vos.values() for vo in each})
     shares = _of(blocks, "GLUE2ComputingShare", "GLUE2CloudComputingShare")
-    managers, stores = (
-        _of(blocks, *kinds)
-        for kinds in (("GLUE2ComputingManager", "GLUE2CloudComputingManager"), ("GLUE2StorageServiceCapacity",))
-    )
+    managers = _of(blocks, "GLUE2ComputingManager", "GLUE2CloudComputingManager")
+    stores = _of(blocks, "GLUE2StorageServiceCapacity")
+    endpoints = _of(blocks, "GLUE2ComputingEndpoint", "GLUE2CloudComputingEndpoint")
     return {
         "shape": "glue2-ldif",
         "site": next(filter(None, sites), None),
@@ -99,9 +98,7 @@ def described(data: bytes) -> Record:
             "ram_mb": _sum(managers, "GLUE2ComputingManagerWorkingAreaTotal", "GLUE2CloudComputingManagerTotalRAM"),
             "storage_gb": _sum(stores, "GLUE2StorageServiceCapacityTotalSize"),
         },
-        "endpoints": [
-            _endpoint(block) for block in _of(blocks, "GLUE2ComputingEndpoint", "GLUE2CloudComputingEndpoint")
-        ],
+        "endpoints": [_endpoint(block) for block in endpoints],
         "shares": [_share(block, vo) for block in shares for vo in vos.get(_id(block, "GLUE2ShareID"), ())],
         "images": [
             *(_image(block, everyone) for block in _of(blocks, "GLUE2ApplicationEnvironment")),
@@ -281,13 +278,8 @@ def _cloud_image(block: Block, vos: Vos) -> Record:
     found = _id(block, "GLUE2CloudComputingImageID")
     parts = (_first(block, f"GLUE2CloudComputingImageOS{part}") for part in ("Name", "Version"))
     name, users = _first(block, "GLUE2EntityName") or found, _users(block, vos, "GLUE2CloudComputingImage")
-    return {
-        "id": found,
-        "name": name,
-        "os": join(" ", *parts),
-        "vos": users,
-        **_read(block, CLOUD_IMAGE, EARLIER_IMAGE),
-    }
+    own = _read(block, CLOUD_IMAGE, EARLIER_IMAGE)
+    return {"id": found, "name": name, "os": join(" ", *parts), "vos": users, **own}
 
 
 def _cloud_flavour(block: Block, vos: Vos) -> Record:

@@ -34,7 +34,10 @@ class Ahead:
     ) -> None:
         self._writers = writers
         self._files, self._folder, self._clock = files, folder, clock
-        most = self._most = _worth(options)
+        limits = [options.ahead_bytes, options.segment_bytes // _PART]
+        if options.max_bytes is not None:
+            limits.append(options.max_bytes // _SHARE)
+        most = self._most = min(limits) if options.sync == "always" else 0
         self._step = most // STEPS
         self._zeros = bytes(self._step)
         self._segment_bytes = options.segment_bytes
@@ -108,10 +111,3 @@ class Ahead:
                 segment.size += self._step
             segment.was_ahead = True
             return True
-
-
-def _worth(options: LogOptions) -> int:
-    if options.sync != "always":
-        return 0
-    limits = [options.ahead_bytes, options.segment_bytes // _PART]
-    return min(limits if options.max_bytes is None else [*limits, options.max_bytes // _SHARE])

@@ -234,9 +234,8 @@ class SegmentCatalog:
 
     def may_hold(self, hashed: bytes, since: Milliseconds) -> list[Segment]:
         """Return the segments that may hold an append with this key of `since` or later, newest first."""
-        found = [
-            each for segments in self.by_class for each in segments if each.may_hold(hashed) and each.newest >= since
-        ]
+        found = [each for segments in self.by_class for each in segments if each.may_hold(hashed)]
+        found = [each for each in found if each.newest >= since]
         return sorted(found, key=lambda each: each.sequence, reverse=True) if len(found) > 1 else found
 
     def answered_in(self, segment: Segment, topic: TopicId, hashed: bytes) -> KeyedResult | None:

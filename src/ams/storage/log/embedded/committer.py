@@ -280,7 +280,6 @@ class Committer:
             return f"free space is unknown: {error.strerror}"
 
     def _commit_class(self, writer: Writer, appends: Appends, size: int, now: Milliseconds) -> Outcome:
-        """Store one class's part of a group, all or none."""
         outcome = Outcome(writer.kind.code)
         try:
             self._make_ready(writer, size, now, outcome)

@@ -141,7 +141,11 @@ class Packed:
         if first.loaded is None:
             time = now if now > tail.time else tail.time
             if len(appends) == 1 and first.size <= RECORD_BYTES:  # usual where there are many topics
-                tail = self._add_alone(topic, tail, time, first)
+                count = len(first.fragments)
+                first.answer = Appended(tail.end, count, time)
+                self._add_last(topic, tail.end, time, first, first.fragments)
+                published = tail.published + first.data_bytes
+                tail = Tail(Offset(tail.end + count), time, published, self._stamp.commit)
             else:
                 tail = self._add_run(topic, tail.end, time, appends, tail.published)
         else:
@@ -150,17 +154,10 @@ class Packed:
                 tail = self._add_loaded(topic, append, append.loaded, tail.published)
         self.shares.append(Share(topic, appends, tail))
 
-    def _add_alone(self, topic: TopicState, tail: Tail, time: Milliseconds, append: Append) -> Tail:
-        count = len(append.fragments)
-        append.answer = Appended(tail.end, count, time)
-        self._add_last(topic, tail.end, time, append, append.fragments)
-        return Tail(Offset(tail.end + count), time, tail.published + append.data_bytes, self._stamp.commit)
-
     def _add_loaded(self, topic: TopicState, append: Append, loaded: Loaded, published: int) -> Tail:
         counted = _counted(append.fragments, loaded, append.count_from)
-        data, lengths = encode_loaded(
-            self._stamp, topic.id, loaded, append.fragments, counted, append.has_ordering_keys
-        )  # fmt: skip
+        has_keys = append.has_ordering_keys
+        data, lengths = encode_loaded(self._stamp, topic.id, loaded, append.fragments, counted, has_keys)
         self.parts.append(data)
         *positions, self.end = accumulate(lengths, initial=self.end)
         self.loaded.append((topic, loaded, positions, lengths))
@@ -292,9 +289,8 @@ def loads(
             has_ordering_keys=has_ordering_keys(run.fragments),
         )  # fmt: skip
 
-    for number, (offset, time, fragment) in enumerate(
-        zip(messages.offsets, messages.times, messages.fragments, strict=True)
-    ):
+    columns = zip(messages.offsets, messages.times, messages.fragments, strict=True)
+    for number, (offset, time, fragment) in enumerate(columns):
         length = len(fragment)
         if offset == end and time == last and filled + length <= RECORD_BYTES and offset != count_from:
             filled += length

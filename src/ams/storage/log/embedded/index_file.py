@@ -287,9 +287,10 @@ def decode_filter(data: bytes, keys: int) -> KeyFilter:
     return KeyFilter(from_bytes("I", content[:starts]), from_bytes("H", content[starts:]))
 
 
-def read_head(files: Disk, path: str) -> IndexHead | None:
-    """Return the head of an index file; None when it is damaged."""
-    return decode_head(read_at(files, path, HEAD_BYTES, 0))
+def read_head(files: Disk, path: str, class_code: int, sequence: int) -> IndexHead | None:
+    """Return the head of a segment's index file; None when it is damaged or another's."""
+    head = decode_head(read_at(files, path, HEAD_BYTES, 0))
+    return head if head is not None and (head.class_code, head.sequence) == (class_code, sequence) else None
 
 
 def read_directory(files: Disk, path: str, head: IndexHead) -> Directory:

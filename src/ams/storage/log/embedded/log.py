@@ -110,7 +110,6 @@ class EmbeddedLog:
     async def load(
         self, topic: TopicId, batches: AsyncIterable[Sequence[Stored]], *, count_from: Offset = NEVER
     ) -> None:
-        """Store messages with the offsets and times they had elsewhere (`Log.load`)."""
         state = self._topic(topic)
         async for batch in batches:
             state.age_due = Milliseconds(0)
@@ -135,7 +134,6 @@ class EmbeddedLog:
 
     @contextlib.asynccontextmanager
     async def held(self, topic: TopicId) -> AsyncIterator[None]:
-        """Let nothing be appended to a topic until the block ends (`Log.held`)."""
         self._check_open()
         state = self._state.topics.get(topic)
         async with state.hold() if state else contextlib.nullcontext():
@@ -151,15 +149,12 @@ class EmbeddedLog:
         await asyncio.shield(self._control(Kind.RETENTION, state, retention))
 
     async def retention(self, topic: TopicId) -> Milliseconds | None:
-        """Return a topic's own age limit (`Log.retention`)."""
         return self._topic(topic).retention
 
     async def topics(self) -> frozenset[TopicId]:
-        """Return every topic the log holds (`Log.topics`)."""
         return frozenset(topic for topic, state in self._state.topics.items() if not state.leaving)
 
     async def append(self, topic: TopicId, messages: Sequence[Message], *, key: str | None = None) -> Appended:
-        """Store messages at the end of a topic, all or none, durably (`Log.append`)."""
         sent = batch_of(messages)
         if not sent.fragments:
             raise ValueError("an append has at least one message")
@@ -184,7 +179,6 @@ class EmbeddedLog:
         return await append.done
 
     async def answered(self, topic: TopicId, messages: Sequence[Message], key: str) -> Appended | None:
-        """Return the answer to an earlier append of these messages with this key (`Log.answered`)."""
         return await self._keys.answered(self._topic(topic), messages, key)
 
     async def read(self, topic: TopicId, start: Offset, *, max_messages: int, max_bytes: int) -> Sequence[Stored]:
@@ -193,7 +187,6 @@ class EmbeddedLog:
         return await self._reader.read(state, max(start, state.oldest), max_messages, max_bytes)
 
     async def bounds(self, topic: TopicId) -> Bounds:
-        """Return the oldest kept offset and the end (`Log.bounds`)."""
         state = await self._aged(topic)
         return Bounds(min(state.oldest, state.end), state.end)
 
@@ -208,12 +201,10 @@ class EmbeddedLog:
         return found
 
     async def totals(self, topic: TopicId) -> Totals:
-        """Return the totals of all that was published to the topic (`Log.totals`)."""
         tail = self._topic(topic).tail
         return Totals(tail.end, tail.published, tail.time if tail.commit else None)
 
     async def offset_at(self, topic: TopicId, time: Milliseconds) -> Offset | None:
-        """Return the first kept offset published at `time` or later (`Log.offset_at`)."""
         state = await self._aged(topic)
         offset = await self._upkeep.look_up(partial(self._state.catalog.since, state, time))
         if offset is None:
@@ -222,7 +213,6 @@ class EmbeddedLog:
         return offset if offset < state.end else None
 
     async def wait(self, topic: TopicId, after: Offset, timeout: float) -> bool:
-        """Return True as soon as the end is above `after`, False after `timeout` seconds (`Log.wait`)."""
         state = self._topic(topic)
         give_up = self._loop.time() + timeout
         while state.end <= after:
@@ -251,7 +241,6 @@ class EmbeddedLog:
         return self._upkeep.kept_for()
 
     async def stored(self, topics: Collection[TopicId]) -> Mapping[TopicId, int]:
-        """Return how many bytes topics take (`Log.stored`)."""
         known = self._state.topics
         return {topic: known[topic].stored for topic in topics if topic in known}
 
@@ -307,7 +296,6 @@ class EmbeddedLog:
         return self._damage.count
 
     async def close(self) -> None:
-        """Finish what was accepted, wake all waiters, and let go (`Log.close`)."""
         if self._closed:
             return
         self._closed = True

@@ -201,8 +201,7 @@ class _Batch:
         self.runs: list[Run] = []
         self.has_turn = False  # whether it has a turn of large reads, which it keeps to its end
         self.full = max_messages < 1  # whether nothing fits after what was found
-        self.messages_left = max_messages
-        self.bytes_left = max_bytes
+        self.messages_left, self.bytes_left = max_messages, max_bytes
 
     def take(self, run: Run) -> None:
         """Add what is wanted of a record and fits, but one message at least of the whole batch."""

@@ -11,6 +11,8 @@ import os
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import msgspec
+
 from ams.core.clock import Milliseconds
 from ams.core.errors import Damaged, Unusable
 from ams.core.names import TopicId
@@ -99,9 +101,8 @@ class _Recovering:
         for segment in self._log.segments:
             self._complete(segment)
         log = self._log
-        log.report = Recovery(
-            len(log.segments), len(log.topics), self._bytes, tuple(self._trimmed), tuple(self._damage)
-        )
+        counts = (len(log.segments), len(log.topics), self._bytes)
+        log.report = Recovery(*counts, tuple(self._trimmed), tuple(self._damage))
         return log
 
     def _segments(self, kind: RetentionClass) -> list[Segment]:
@@ -116,18 +117,15 @@ class _Recovering:
             self._log.sequence = max(self._log.sequence, sequence)
             if name.endswith(".log"):
                 logs.append(sequence)
+                continue
+            self._indexed.add(sequence)
+            path = index_path(self._folder, kind, sequence)
+            head = read_head(self._files, path, kind.code, sequence)
+            if head is None:
+                self._damaged(path, 0, "index header checksum")
             else:
-                self._read_index(kind, sequence)
+                self._heads[path] = head
         return [self._segment(kind, sequence) for sequence in logs]
-
-    def _read_index(self, kind: RetentionClass, sequence: int) -> None:
-        self._indexed.add(sequence)
-        path = index_path(self._folder, kind, sequence)
-        head = read_head(self._files, path)
-        if head is None or (head.class_code, head.sequence) != (kind.code, sequence):
-            self._damaged(path, 0, "index header checksum")
-            return
-        self._heads[path] = head
 
     def _segment(self, kind: RetentionClass, sequence: int) -> Segment:
         path = log_path(self._folder, kind, sequence)
@@ -165,7 +163,11 @@ class _Recovering:
         return TopicState(topic, retention, class_of(retention or self._options.retention))
 
     def _scan_class(self, segments: list[Segment]) -> None:
-        self._drop_unborn(segments)
+        for segment in [each for each in segments if each.head is None and each.length <= HEAD_BYTES]:
+            if self._read_head(segment) is None and segment.sequence not in self._indexed:
+                # Its header never became durable: it holds nothing, and says nothing of those before.
+                self._files.unlink(segment.path)
+                segments.remove(segment)
         # What is good of failed segments without an index, as their successors say.
         first = next((number for number, segment in enumerate(segments) if segment.head is None), len(segments))
         heads = [self._read_head(segment) for segment in segments[first:]]
@@ -179,13 +181,6 @@ class _Recovering:
             if not self._keep(segment, last=last):
                 self._files.unlink(segment.path)
                 self._files.unlink(segment.index_path)
-                segments.remove(segment)
-
-    def _drop_unborn(self, segments: list[Segment]) -> None:
-        """Remove segments whose header never became durable: they hold nothing, and say nothing of those before."""
-        for segment in [each for each in segments if each.head is None and each.length <= HEAD_BYTES]:
-            if self._read_head(segment) is None and segment.sequence not in self._indexed:
-                self._files.unlink(segment.path)
                 segments.remove(segment)
 
     def _read_head(self, segment: Segment) -> SegmentHead | None:
@@ -224,7 +219,12 @@ class _Recovering:
     def _keep(self, segment: Segment, *, last: bool) -> bool:
         """Decide what becomes of a scanned segment: it goes on being written, is sealed, or (False) goes."""
         found = self._scanned[segment.sequence]
-        whole = self._check_head(segment, found)
+        data = read_at(self._files, segment.path, HEAD_BYTES, 0)
+        head = decode_head(data)
+        is_own = head is not None and (head.class_code, head.sequence) == (segment.kind.code, segment.sequence)
+        whole = is_own and head_is_whole(data)
+        if not whole and found.records:  # else only the beginning was torn
+            self._damaged(segment.path, 0, "segment header checksum", HEAD_BYTES)
         if not found.records and not found.damage and not (last and whole):
             return False
         fits = segment.length < self._options.segment_bytes
@@ -236,16 +236,6 @@ class _Recovering:
                 marked=max(length if found.marked else 0, HEAD_BYTES), keys=len(found.content.keys),
             )  # fmt: skip
         return True
-
-    def _check_head(self, segment: Segment, found: Scanned) -> bool:
-        """Return whether both copies of the header are whole; if not, it is damage but for a torn beginning."""
-        data = read_at(self._files, segment.path, HEAD_BYTES, 0)
-        head = decode_head(data)
-        ours = head is not None and (head.class_code, head.sequence) == (segment.kind.code, segment.sequence)
-        whole = ours and head_is_whole(data)
-        if not whole and found.records:
-            self._damaged(segment.path, 0, "segment header checksum", HEAD_BYTES)
-        return whole
 
     def _replay(self) -> None:
         controls = [control for found in self._scanned.values() for control in found.controls]
@@ -259,13 +249,9 @@ class _Recovering:
                 if state is None and tail.commit > self._known and topic not in dropped:
                     state = self._log.topics[topic] = self._new_topic(topic, None)
                 if state is not None:
-                    before = state.tail
-                    state.tail = Tail(
-                        max(before.end, tail.end),
-                        max(before.time, tail.time),
-                        before.published + tail.published,
-                        max(before.commit, tail.commit),
-                    )
+                    end, time, published, commit = msgspec.structs.astuple(state.tail)
+                    published += tail.published
+                    state.tail = Tail(max(end, tail.end), max(time, tail.time), published, max(commit, tail.commit))
         for state in self._log.topics.values():
             state.end = state.tail.end
 

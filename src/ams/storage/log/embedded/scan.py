@@ -121,8 +121,6 @@ class TopicEnd:
 
 @dataclass(slots=True)
 class _Scanner:
-    """Scans one segment."""
-
     files: Disk
     handle: FileHandle
     path: str
@@ -263,9 +261,8 @@ class _Scanner:
         elif header.kind != Kind.MARK:
             found.content.note_time(header.time)
             retention, published = read_control(body)
-            found.controls.append(
-                ControlRecord(header.commit, header.kind, header.topic, retention, header.first, published)
-            )
+            control = ControlRecord(header.commit, header.kind, header.topic, retention, header.first, published)
+            found.controls.append(control)
 
     def _take_messages(self, header: Header, position: int, body: bytes) -> None:
         found, topic, first = self._found, header.topic, header.first
@@ -404,10 +401,9 @@ class _Check:
     def _head(self, kind: RetentionClass, sequence: int) -> IndexHead | None:
         path = index_path(self._folder, kind, sequence)
         self._indexes += 1
-        head = read_head(self._files, path)
-        if head is None or (head.class_code, head.sequence) != (kind.code, sequence):
+        head = read_head(self._files, path, kind.code, sequence)
+        if head is None:
             self._note(path, 0, "index header checksum")
-            return None
         return head
 
     def _check_segment(
@@ -437,7 +433,12 @@ class _Check:
             except Damaged as damage:
                 self._note(path, 0, damage.message)
         try:
-            self._check_keys(path, directory, found.content)
+            keys = read_filter(self._files, path, head)
+            for hashed, result in found.content.keys.items():
+                place = directory.key_place(hashed)
+                data = read_at(self._files, path, place.size, place.position) if place else None
+                if data is None or key_in(data, hashed) != result or not keys.may_hold(hashed):
+                    raise Damaged("the index does not agree with the segment's keys")
         except Damaged as damage:
             self._note(path, head.keys_position, damage.message)
 
@@ -460,14 +461,6 @@ class _Check:
             raise Damaged("the index does not agree with the segment")
         if len(listed) != len(real) and not found.damage:
             raise Damaged("the index has records the segment has not")
-
-    def _check_keys(self, path: str, directory: Directory, content: SegmentEntries) -> None:
-        keys = read_filter(self._files, path, directory.head)
-        for hashed, result in content.keys.items():
-            place = directory.key_place(hashed)
-            data = read_at(self._files, path, place.size, place.position) if place else None
-            if data is None or key_in(data, hashed) != result or not keys.may_hold(hashed):
-                raise Damaged("the index does not agree with the segment's keys")
 
     def _note(self, path: str, position: int, reason: str, length: int = 0) -> None:
         self._damage.append(Damage(path, position, length, reason))

@@ -81,9 +81,8 @@ class SegmentHead(NamedTuple):
 def encode_head(header: SegmentHead) -> bytes:
     """Return both copies."""
     cut = header.cut or Cut(0, 0)
-    fields = _HEAD.pack(
-        SEGMENT_MAGIC, VERSION, header.class_code, 0, 0, header.sequence, header.created, *cut, header.held
-    )
+    own = (header.sequence, header.created, *cut, header.held)
+    fields = _HEAD.pack(SEGMENT_MAGIC, VERSION, header.class_code, 0, 0, *own)
     return 2 * (fields + zlib.crc32(fields).to_bytes(4, "little"))
 
 

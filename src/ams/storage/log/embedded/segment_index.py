@@ -81,10 +81,9 @@ class Entries:
 
     def extend(self, *columns: Sequence[int]) -> None:
         """Take more records: first offsets, times, counts, positions and lengths."""
-        for own, more in zip(
-            (self.firsts, self.times, self.counts, self.positions, self.lengths), columns, strict=True
-        ):
-            own.extend(more)
+        own = (self.firsts, self.times, self.counts, self.positions, self.lengths)
+        for column, more in zip(own, columns, strict=True):
+            column.extend(more)
 
     def at(self, offset: Offset) -> int:
         """Return the number of the record that holds `offset`, or of the first one after it; `len` when past all."""

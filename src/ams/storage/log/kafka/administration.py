@@ -36,11 +36,7 @@ _CHANGE = (("name", _TEXT), ("operation", Int8), ("value", _TEXT))
 _TIMEOUT_MS = 3000  # how long a broker may wait for the controller
 
 
-class _ListResponse(Response):
-    API_KEY = MetadataResponse_v5.API_KEY
-    API_VERSION = MetadataResponse_v5.API_VERSION
-    SCHEMA = MetadataResponse_v5.SCHEMA
-
+class _ListResponse(MetadataResponse_v5):
     def __init__(self, data: bytes) -> None:
         self.data = data
 
@@ -49,10 +45,7 @@ class _ListResponse(Response):
         return cls(data.read())
 
 
-class _ListStruct(RequestStruct):
-    API_KEY = MetadataRequest_v5.API_KEY
-    API_VERSION = MetadataRequest_v5.API_VERSION
-    SCHEMA = MetadataRequest_v5.SCHEMA
+class _ListStruct(MetadataRequest_v5):
     RESPONSE_TYPE = _ListResponse
 
 
@@ -114,10 +107,7 @@ async def create_topics(connection: Connection, topics: Sequence[NewTopic], unti
     asked: Any = [(each.name, 1, each.replication, [], list(each.configs.items())) for each in topics]
 
     def answer(response: Any) -> list[KafkaError | None]:
-        said = {
-            name: _error_but(code, message, TopicAlreadyExistsError) for name, code, message in response.topic_errors
-        }
-        return _again_if_it_passes([said.get(each.name, KafkaError("no answer")) for each in topics])
+        return _refused(response.topic_errors, [each.name for each in topics], TopicAlreadyExistsError)
 
     return await connection.ask_any(CreateTopicsRequest(asked, _TIMEOUT_MS, False), answer, until=until)
 
@@ -140,8 +130,7 @@ async def delete_topics(connection: Connection, names: Sequence[str], until: flo
     """Delete topics; return what was refused of each. One that is not there is no error."""
 
     def answer(response: Any) -> list[KafkaError | None]:
-        said = {name: _error_but(code, None, UnknownTopicOrPartitionError) for name, code in response.topic_error_codes}
-        return _again_if_it_passes([said.get(name, KafkaError("no answer")) for name in names])
+        return _refused(response.topic_error_codes, names, UnknownTopicOrPartitionError)
 
     return await connection.ask_any(DeleteTopicsRequest(list(names), _TIMEOUT_MS), answer, until=until)
 
@@ -185,13 +174,13 @@ async def delete_records(connection: Connection, partition: Partition, before: O
     await connection.ask(partition, DeleteRecordsRequest(cut, _TIMEOUT_MS, {}), answer, until=until)
 
 
-def _error_but(code: int, message: str | None, passed_over: type[KafkaError]) -> KafkaError | None:
-    error = error_of(code, message)
-    return None if isinstance(error, passed_over) else error
-
-
-def _again_if_it_passes(errors: list[KafkaError | None]) -> list[KafkaError | None]:
-    """Raise an error that passes, so that all is asked again: what was done before is no error then."""
+def _refused(
+    answers: Iterable[tuple[Any, ...]], names: Iterable[str], done_before: type[KafkaError]
+) -> list[KafkaError | None]:
+    """Return what was refused of each name; raise an error that passes: all is asked again, and then `done_before`."""
+    said = {name: error_of(*code_and_text) for name, *code_and_text in answers}
+    errors = [said.get(name, KafkaError("no answer")) for name in names]
+    errors = [None if isinstance(error, done_before) else error for error in errors]
     for error in errors:
         if error is not None and error.retriable:
             raise error

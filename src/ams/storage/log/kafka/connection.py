@@ -54,9 +54,8 @@ class Links:
             "request_timeout_ms": int(options.request_timeout * 1000),
             "max_idle_ms": IDLE_MS,
         }
-        self._first: dict[NodeId, tuple[str, int]] = {
-            NodeId(-1 - index): address for index, address in enumerate(addresses(options))
-        }
+        begin = enumerate(addresses(options))
+        self._first: dict[NodeId, tuple[str, int]] = {NodeId(-1 - index): address for index, address in begin}
         self._brokers: dict[NodeId, tuple[str, int]] = {}
         self._open: dict[tuple[NodeId, Lane], AIOKafkaConnection] = {}
         self._opening: dict[tuple[NodeId, Lane], asyncio.Task[AIOKafkaConnection]] = {}
@@ -204,9 +203,7 @@ class Leaders:
             response = await self._ask(unknown)
             replies = {name: _leader(code, partitions) for code, name, _, partitions in response.topics}
         self._known |= {name: reply for name, reply in replies.items() if not isinstance(reply, Exception)}
-        return [
-            replies[name] if name in replies else self._known.get(name, LeaderNotAvailableError(name)) for name in names
-        ]
+        return [replies.get(name) or self._known.get(name, LeaderNotAvailableError(name)) for name in names]
 
 
 def _leader(code: int, partitions: Any) -> NodeId | Exception:
@@ -229,7 +226,7 @@ class Connection:
     def __init__(self, options: KafkaOptions) -> None:
         self._patience = options.patience
         self.links = Links(options)
-        self._leaders = Leaders(self._about)
+        self.leaders = Leaders(self._about)
         self._away_since: float | None = None
         self._probing: asyncio.Task[None] | None = None
         self.trouble = ""  # what the last broker that could not be asked said; for people
@@ -255,15 +252,7 @@ class Connection:
 
     async def leader(self, partition: Partition, *, until: float) -> NodeId:
         """Return the broker that leads a topic, by loop time `until`; raises what `ask` raises."""
-        return await self._patiently(lambda: self._leaders.of(partition.name), until)
-
-    def known_leader(self, partition: Partition) -> NodeId | None:
-        """Return the broker that was last said to lead a topic; None when it must be asked for."""
-        return self._leaders.known(partition.name)
-
-    def moved(self, partition: Partition) -> None:
-        """Note that a topic's leader is not the one that was named last."""
-        self._leaders.forget(partition.name)
+        return await self._patiently(lambda: self.leaders.of(partition.name), until)
 
     async def send(self, node: NodeId, request: Any, lane: Lane = ASK) -> Any:
         """Send one request to one broker, once; raises `KafkaConnectionError` when no response came."""
@@ -271,7 +260,7 @@ class Connection:
             response = await self.links.send(node, request, lane)
         except KafkaConnectionError as error:
             self.trouble = error_text(error)
-            self._leaders.forget_node(node)
+            self.leaders.forget_node(node)
             raise
         self._away_since = None
         return response
@@ -288,10 +277,10 @@ class Connection:
 
         async def attempt() -> Answer:
             try:
-                return answer(await self.send(await self._leaders.of(partition.name), request, lane))
+                return answer(await self.send(await self.leaders.of(partition.name), request, lane))
             except KafkaError as error:
                 if error.invalid_metadata:
-                    self.moved(partition)
+                    self.leaders.forget(partition.name)
                 raise
 
         return await self._patiently(attempt, until)
@@ -316,7 +305,7 @@ class Connection:
         if self._probing:
             self._probing.cancel()
             await asyncio.gather(self._probing, return_exceptions=True)
-        await self._leaders.close()
+        await self.leaders.close()
         await self.links.close()
 
     async def _patiently(self, attempt: Callable[[], Awaitable[Answer]], until: float) -> Answer:
@@ -365,9 +354,8 @@ class Connection:
             while nodes or waiting:
                 if nodes:
                     waiting.add(asyncio.create_task(self.send(node := nodes.pop(0), request, META)))
-                done, waiting = await asyncio.wait(
-                    waiting, timeout=HEDGE if nodes else None, return_when=asyncio.FIRST_COMPLETED
-                )
+                seconds = HEDGE if nodes else None
+                done, waiting = await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
                 if not done:
                     self.links.slow(node)
                 for task in done:

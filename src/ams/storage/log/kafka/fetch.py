@@ -16,7 +16,6 @@ from aiokafka.errors import FetchSessionIdNotFound, InvalidFetchSessionEpoch, Ka
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.offset import OffsetRequest
 
-from ams.core.clock import Milliseconds
 from ams.core.errors import AmsError
 from ams.core.names import Offset
 from ams.core.runs import Run
@@ -91,24 +90,13 @@ class Fetcher:
             next_ = Offset(max(next_, batch.next_offset + partition.first))
         return found, next_
 
-    async def end(self, partition: Partition, until: float) -> Offset:
-        """Return the offset the next message will get."""
-        return await self._offset(partition, LATEST, until)
+    async def offset(self, partition: Partition, time: int, until: float, replica: int = CONSUMER) -> Offset:
+        """Return the first offset since a time, the oldest (`EARLIEST`), or the next message's (`LATEST`).
 
-    async def written(self, partition: Partition, until: float) -> Offset:
-        """Return where the leader's log ends: also of what is not visible, as too few brokers have it yet."""
-        return await self._offset(partition, LATEST, until, FOLLOWER)
+        For a `FOLLOWER` the latest is where the leader's log ends: also of what too few brokers have yet to be visible.
+        Below the partition's first when no message is as new as that.
+        """
 
-    async def oldest(self, partition: Partition, until: float) -> Offset:
-        """Return the oldest offset kept."""
-        return await self._offset(partition, EARLIEST, until)
-
-    async def at(self, partition: Partition, time: Milliseconds, until: float) -> Offset | None:
-        """Return the first offset whose publish time is `time` or later; None when there is none."""
-        offset = await self._offset(partition, max(time, 0), until)
-        return None if offset < partition.first else offset
-
-    async def _offset(self, partition: Partition, time: int, until: float, replica: int = CONSUMER) -> Offset:
         def answer(response: Any) -> Offset:
             (_, [(_, code, _, offset)]), *_ = response.topics
             check(code)
@@ -179,8 +167,7 @@ class FetchSession:
     """What one broker was asked about on one connection."""
 
     def __init__(self) -> None:
-        self._id = NONE
-        self._epoch = FULL
+        self._id, self._epoch = NONE, FULL
         self._sent: dict[str, int] = {}
 
     def request(self, wanted: Mapping[str, int], *, wait_ms: int, topic_bytes: int, max_bytes: int) -> Any:

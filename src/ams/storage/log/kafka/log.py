@@ -109,7 +109,6 @@ class KafkaLog:
     async def load(
         self, topic: TopicId, batches: AsyncIterable[Sequence[Stored]], *, count_from: Offset = NEVER
     ) -> None:
-        """Store messages with the offsets and times they had (`Log.load`)."""
         partition = await self._partition(topic)
 
         def count(loaded: Sequence[Stored]) -> None:
@@ -126,7 +125,6 @@ class KafkaLog:
         """Do nothing (`Log.loaded`): no start reads all that is there."""
 
     async def drop(self, topic: TopicId) -> None:
-        """Delete a topic (`Log.drop`)."""
         self._check_open()
         await self._topics.drop(topic)
         await self._keys.forget(topic)
@@ -152,14 +150,17 @@ class KafkaLog:
         age = retention or self._options.retention
         if age < before.age:
             with _Noticing(self._topics, partition):
-                await self._cut(partition, age)
+                oldest, end = await self._reader.bounds(partition)
+                kept = await self._reader.offset_at(partition, Milliseconds(self._clock.wall() - age))
+                before_cut = end if kept is None else kept
+                if before_cut > oldest:
+                    await delete_records(self._connection, partition, before_cut, self._connection.deadline())
+                    self._reader.drop_before(partition, before_cut)
 
     async def retention(self, topic: TopicId) -> Milliseconds | None:
-        """Return a topic's own age limit (`Log.retention`)."""
         return (await self._topics.settings(await self._partition(topic))).own_age
 
     async def topics(self) -> frozenset[TopicId]:
-        """Return every topic of ours the brokers have (`Log.topics`)."""
         self._check_open()
         return frozenset(await self._topics.all())
 
@@ -183,7 +184,6 @@ class KafkaLog:
         return await self._append(partition, sent, until)
 
     async def answered(self, topic: TopicId, messages: Sequence[Message], key: str) -> Appended | None:
-        """Return the answer to an earlier append of these messages with this key (`Log.answered`)."""
         return await self._keys.answered(await self._partition(topic), messages, key, self._connection.deadline())
 
     async def read(self, topic: TopicId, start: Offset, *, max_messages: int, max_bytes: int) -> Sequence[Stored]:
@@ -193,13 +193,11 @@ class KafkaLog:
             return await self._reader.read(partition, start, max_messages=max_messages, max_bytes=max_bytes)
 
     async def bounds(self, topic: TopicId) -> Bounds:
-        """Return the oldest kept offset and the end (`Log.bounds`)."""
         partition = await self._partition(topic)
         with _Noticing(self._topics, partition):
             return await self._reader.bounds(partition)
 
     async def all_bounds(self) -> Mapping[TopicId, Bounds]:
-        """Return the bounds of every topic (`Log.all_bounds`)."""
         self._check_open()
         partitions = [each.partition for each in (await self._topics.all()).values()]
         until = self._connection.deadline()
@@ -234,13 +232,11 @@ class KafkaLog:
         }
 
     async def offset_at(self, topic: TopicId, time: Milliseconds) -> Offset | None:
-        """Return the first kept offset published at `time` or later (`Log.offset_at`)."""
         partition = await self._partition(topic)
         with _Noticing(self._topics, partition):
             return await self._reader.offset_at(partition, time)
 
     async def wait(self, topic: TopicId, after: Offset, timeout: float) -> bool:
-        """Return True as soon as the end is above `after`, False after `timeout` seconds (`Log.wait`)."""
         partition = await self._partition(topic)
         with _Noticing(self._topics, partition):
             return await self._reader.wait(partition, after, timeout)
@@ -252,22 +248,18 @@ class KafkaLog:
 
     @property
     def away(self) -> str | None:
-        """Why no broker can be asked now (`Log.away`)."""
         return None if self._connection.reachable else self._connection.trouble or "no broker answers"
 
     async def weak(self) -> Mapping[TopicId, str]:
-        """Return the topics kept with weaker settings than promised, and which these are (`Log.weak`)."""
         self._check_open()
         await self._topics.refresh()
         await self._topics.look()
         return self._topics.weak()
 
     async def name_of(self, topic: TopicId) -> str:
-        """Return the name of a topic on the brokers (`Log.name_of`)."""
         return (await self._partition(topic)).name
 
     async def close(self) -> None:
-        """Finish what was accepted, wake all waiters, and let go (`Log.close`)."""
         if self._closed:
             return
         self._closed = True
@@ -307,14 +299,6 @@ class KafkaLog:
         if self._closed:
             raise LogUnavailable
 
-    async def _cut(self, partition: Partition, age: Milliseconds) -> None:
-        oldest, end = await self._reader.bounds(partition)
-        kept = await self._reader.offset_at(partition, Milliseconds(self._clock.wall() - age))
-        before = end if kept is None else kept
-        if before > oldest:
-            await delete_records(self._connection, partition, before, self._connection.deadline())
-            self._reader.drop_before(partition, before)
-
     def _stored(self, partition: Partition, appended: Appended, fragments: Sequence[Fragment], size: int) -> None:
         if appended.time < 0:  # loaded: counted when the topic was made, and not read yet
             return
@@ -344,7 +328,7 @@ class KafkaLog:
 
     def _gone(self, partition: Partition) -> None:
         self._sender.forget(partition.topic)
-        self._connection.moved(partition)
+        self._connection.leaders.forget(partition.name)
         self._reader.forget(partition)
         self._sizes.forget(partition.topic)
 

@@ -64,8 +64,7 @@ class CachedRange:
     __slots__ = ("bytes", "next", "runs", "start", "used")
 
     def __init__(self, start: Offset, next_: Offset, runs: Sequence[Run], used: float = 0.0) -> None:
-        self.start = start
-        self.next = next_
+        self.start, self.next = start, next_
         self.runs = list(runs)
         self.bytes = memory_of(runs)
         self.used = used

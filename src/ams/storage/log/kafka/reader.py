@@ -24,7 +24,7 @@ from ams.core.supervisor import Supervisor
 from ams.storage.coalescing import SharedRequest
 from ams.storage.log.base import NEVER, Appended, Bounds
 from ams.storage.log.kafka.connection import Connection, Lane, NodeId
-from ams.storage.log.kafka.fetch import Fetched, Fetcher, FetchSession, Part, part_of
+from ams.storage.log.kafka.fetch import EARLIEST, FOLLOWER, LATEST, Fetched, Fetcher, FetchSession, Part, part_of
 from ams.storage.log.kafka.message_cache import CachedRange, PendingRead, ReadAhead, TailCache
 from ams.storage.log.kafka.options import KafkaOptions
 from ams.storage.log.kafka.partition import Partition
@@ -180,7 +180,8 @@ class _Follower:
         partition, until = followed.partition, asyncio.get_running_loop().time() + FIND_SECONDS
         number = await self._connection.leader(partition, until=until)
         if out_of_range:
-            end, oldest = await self._fetcher.end(partition, until), await self._fetcher.oldest(partition, until)
+            end = await self._fetcher.offset(partition, LATEST, until)
+            oldest = await self._fetcher.offset(partition, EARLIEST, until)
             followed.position = min(max(followed.position, oldest), end)
         if followed.waiters:
             broker = followed.broker = self._brokers.setdefault(number, _FollowedBroker(number))
@@ -241,7 +242,7 @@ class _Follower:
             self._lose(followed, out_of_range=True)
         except KafkaError as error:
             if error.invalid_metadata:
-                self._connection.moved(followed.partition)
+                self._connection.leaders.forget(followed.partition.name)
             self._lose(followed)
         except Exception:  # what one topic holds must not stop the others
             self._supervisor.survive(_FOLLOWING)
@@ -268,8 +269,9 @@ class Reader:
         self._cache = TailCache(options.tail_cache_bytes)
         self._ahead = ReadAhead(options.ahead_bytes)
         self._follower = _Follower(connection, self._fetcher, self._cache, supervisor)
-        self._ends: SharedRequest[Partition, Offset] = SharedRequest(
-            lambda partition: self._fetcher.end(partition, connection.deadline())
+        # A topic's end, as it is or was since the call; concurrent calls share one question.
+        self.end: SharedRequest[Partition, Offset] = SharedRequest(
+            lambda partition: self._fetcher.offset(partition, LATEST, connection.deadline())
         )
         self._sequels = SharedRequest(self._fetch_ahead, join=True)
         self._fetching = asyncio.Semaphore(FETCHES)
@@ -282,11 +284,11 @@ class Reader:
         start = max(start, partition.first)
         try:
             position = self._from_memory(pending, topic, start)
-            end = await self._ends(partition) if not pending.full and self._cache.ends_at(topic, position) else None
+            end = await self.end(partition) if not pending.full and self._cache.ends_at(topic, position) else None
             while not pending.full and (end is None or position < end):
                 position, seen = await self._more(pending, partition, position, until)
                 if not pending.full and end is None and position >= seen:
-                    end = await self._ends(partition)
+                    end = await self.end(partition)
         except KafkaError as error:
             raise LogUnavailable from error
         if end == position:
@@ -295,13 +297,9 @@ class Reader:
             self._ahead.ended(topic, start, pending.runs[-1].end)
         return Runs(pending.runs)
 
-    async def end(self, partition: Partition) -> Offset:
-        """Return the topic's end, as it is or was since the call; concurrent calls share one question."""
-        return await self._ends(partition)
-
     async def bounds(self, partition: Partition) -> Bounds:
         """Return the oldest kept offset and the end."""
-        end, oldest = await asyncio.gather(self._ends(partition), self._oldest(partition, self._connection.deadline()))
+        end, oldest = await asyncio.gather(self.end(partition), self._oldest(partition, self._connection.deadline()))
         return Bounds(min(oldest, end), end)
 
     async def settled(self, partition: Partition) -> Bounds:
@@ -311,7 +309,7 @@ class Reader:
         a call waits, `LogUnavailable`.
         """
         until = self._connection.deadline()
-        written = await self._fetcher.written(partition, until)
+        written = await self._fetcher.offset(partition, LATEST, until, FOLLOWER)
         while (bounds := await self.bounds(partition)).end < written:
             if asyncio.get_running_loop().time() > until:
                 raise LogUnavailable
@@ -320,7 +318,8 @@ class Reader:
 
     async def offset_at(self, partition: Partition, time: Milliseconds) -> Offset | None:
         """Return the first kept offset whose publish time is `time` or later; None when there is none."""
-        return await self._fetcher.at(partition, time, self._connection.deadline())
+        offset = await self._fetcher.offset(partition, max(time, 0), self._connection.deadline())
+        return None if offset < partition.first else offset
 
     async def last_time(self, partition: Partition) -> Milliseconds | None:
         """Return the publish time of the last message that is kept; None when there is none."""
@@ -362,7 +361,7 @@ class Reader:
     async def close(self) -> None:
         """End all waits and questions."""
         await self._follower.close()
-        await self._ends.close()
+        await self.end.close()
         await self._sequels.close()
 
     def _from_memory(self, pending: PendingRead, topic: TopicId, position: Offset) -> Offset:
@@ -417,6 +416,6 @@ class Reader:
             return await self._fetcher.fetch(partition, position, size, until=self._connection.deadline())
 
     async def _oldest(self, partition: Partition, until: float) -> Offset:
-        oldest = await self._fetcher.oldest(partition, until)
+        oldest = await self._fetcher.offset(partition, EARLIEST, until)
         self.drop_before(partition, oldest)
         return oldest

@@ -155,7 +155,7 @@ class Sender:
         self._busy.add(queue)
         self._idle.clear()
         self._look_later()
-        node = None if pause or queue.producer is None else self._connection.known_leader(queue.partition)
+        node = None if pause or queue.producer is None else self._connection.leaders.known(queue.partition.name)
         if node is None:
             self._run(self._find_leader(queue, pause))
         else:
@@ -297,7 +297,7 @@ class Sender:
         if error is None or not (error.retriable or type(error) in PASSING):
             return False
         if error.invalid_metadata:
-            self._connection.moved(queue.partition)
+            self._connection.leaders.forget(queue.partition.name)
         return True
 
     def _look_later(self) -> None:

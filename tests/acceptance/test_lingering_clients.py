@@ -139,6 +139,8 @@ def test_silent_connections_leave_files_for_the_log_and_give_their_memory_back(t
     few_files, operations = ("sh", "-c", 'ulimit -n 512; exec "$@"', "sh"), free_port()
     with live_service(tmp_path / "data", "--ops-port", str(operations), tracer=few_files) as live, live.http() as http:
         make_subscription(http)
+        quotas = http.get("/projects/P:quotas").json()["quotas"]
+        assert [each["share"] <= 64 for each in quotas if each["name"] == "connections"] == [True]  # half of the port's
         port, memory = urlsplit(live.base_url).port or 0, [anonymous_memory(live.process.pid)]
         for turn in range(4):
             with contextlib.ExitStack() as silent:
@@ -146,7 +148,7 @@ def test_silent_connections_leave_files_for_the_log_and_give_their_memory_back(t
                     for number in range(count):
                         source = (f"127.0.0.{2 + number % 20}", 0)
                         silent.enter_context(socket.create_connection(("127.0.0.1", where), 60, source))
-                wait_until(lambda: open_files(live) > 256 + 128)  # all that the ports take
+                wait_until(lambda: open_files(live) > 128 + 128)  # all that the ports take
                 for number in range(20):  # each topic has files of its own
                     topic = f"/projects/P/topics/t{turn}-{number}"
                     http.put(topic).raise_for_status()

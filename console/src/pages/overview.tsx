@@ -80,7 +80,11 @@ function Quotas({ project }: { project: string }) {
             {name}
             <span>{shown(name)(taken)}</span>
             <span class="quiet">
-              {limit ? `of ${shown(name)(limit)}` : share ? `of ${shown(name)(share)} (fair share)` : "no limit"}
+              {limit
+                ? `of ${shown(name)(limit)}`
+                : share !== undefined
+                  ? `of ${shown(name)(share)} (fair share)`
+                  : "no limit"}
             </span>
           </li>
         ))}

@@ -223,7 +223,7 @@ class QuotaSlots:
 
 
 class ConnectionSlot(NamedTuple):
-    """The place of one connection among those of its project."""
+    """Slot of one connection in the quota of its project."""
 
     project: ProjectId
     slots: QuotaSlots
@@ -238,6 +238,10 @@ class ConnectionSlots(QuotaSlots):
 
     def __init__(self, rules: Quotas, capacity: int) -> None:
         super().__init__(rules, CONNECTIONS, capacity)
+
+    def lower_capacity(self, capacity: int) -> None:
+        """Share so many connections from now on: open files allow no more."""
+        self._share.capacity = capacity
 
     def move(self, slot: ConnectionSlot | None, project: Project) -> ConnectionSlot:
         """Count a connection, which has `slot` by now, for a project; raise `QuotaExceeded`, and change nothing."""

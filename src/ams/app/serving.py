@@ -20,7 +20,7 @@ from ams.core.errors import Unusable
 from ams.core.observing import Figure, background_failures, figure, metrics_of
 from ams.core.settings import Settings, is_plain_to_others
 from ams.core.supervisor import Supervisor, run_until_stopped
-from ams.http import tls
+from ams.http import operations, tls
 from ams.http.errors import refusal
 from ams.http.operations import Operations, answering_operations
 from ams.outgoing.guard import networks
@@ -173,6 +173,7 @@ async def _served(
     settings: Settings, made: Service, sock: socket.socket, state: State
 ) -> AsyncIterator[tuple[str, str]]:
     supervisor, connections = state.supervisor, _connections(settings)
+    made.slots.connections.lower_capacity(connections)
     certificate = _certificate(settings, made)
     limits = ListenerLimits(connections=connections, unshared=networks(settings.trusted_proxies, "trusted_proxies"))
     port = Port(
@@ -274,8 +275,8 @@ def _connections(settings: Settings) -> int:
     """Return how many connections each port may have open: idle ones must not take the files that the log needs."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     ports = 1 if settings.pubsub_port is None else 2
-    own_files = min(OWN_FILES, soft // 2)
-    connections = max(min(settings.max_connections, (soft - own_files) // ports), 1)
+    for_ports = soft - min(OWN_FILES, soft // 2) - operations.MAX_CONNECTIONS
+    connections = max(min(settings.max_connections, for_ports // ports), 1)
     if connections < settings.max_connections:
         logger.info("max_connections", lowered_to=connections, open_files=soft)
     return connections

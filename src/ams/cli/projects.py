@@ -87,7 +87,8 @@ def quota(
     session: Session,
     name: ProjectName,
     changes: Annotated[
-        list[str] | None, argument("[QUOTA=LIMIT]...", "Quotas to be changed: a number, none or default.")
+        list[str] | None,
+        argument("[QUOTA=LIMIT]...", "Quotas to be changed: a number, none (no limit, or the fair share) or default."),
     ] = None,
 ) -> Call[wire.ProjectQuotas]:
     """Show the quotas of a project and what it uses of them, or change some."""

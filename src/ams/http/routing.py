@@ -178,7 +178,9 @@ def bound(*routes: object) -> dict[str, Handler]:
     handlers = {}
     for name in ACTIONS.keys() - HOT:
         method = _CAPITALS.sub(r"_\g<0>", name).replace(":", "_").lower()
-        [handlers[name]] = [getattr(each, method) for each in routes if hasattr(each, method)]
+        found = [getattr(each, method) for each in routes if hasattr(each, method)]
+        assert len(found) == 1, f"{name} needs one handler {method}, has {len(found)}"
+        handlers[name] = found[0]
     return handlers
 
 

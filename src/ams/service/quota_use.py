@@ -66,10 +66,10 @@ class QuotaUse:
             for each in self._quotas(project, self._in_registry.get(project.id, NO_LIMITS))
             if each.used is not None
         ]
-        text = "What a project uses of a quota, about."
+        text = "Use of a quota by a project, approximate."
         yield Figure("ams_project_quota_used", text, [(labels, each.used or 0) for labels, each in quotas])
-        text = "How much of it the project may use now, by its limit or its fair share; 0: there is no limit."
-        limits = [(labels, each.limit or each.share or 0) for labels, each in quotas]
+        text = "Limit or fair share of a project now; no sample where there is no limit."
+        limits = [(labels, found) for labels, each in quotas if (found := each.limit or each.share) is not None]
         yield Figure("ams_project_quota_limit", text, limits)
 
     async def _of(self, project: Project) -> ProjectQuotas:

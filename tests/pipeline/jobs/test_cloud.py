@@ -2,6 +2,7 @@
 
 import json
 import re
+import tracemalloc
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from random import Random
@@ -13,7 +14,7 @@ from pyspark.sql import SparkSession
 from ams.pipeline.errors import Broken, WrongOption
 from ams.pipeline.jobs.cloud import ldif, parse
 from ams.pipeline.jobs.cloud.job import Options, run
-from ams.pipeline.jobs.cloud.parse import described
+from ams.pipeline.jobs.cloud.parse import MAX_NAME, described
 from demo.pipeline.samples import NONE, Mishaps
 from demo.pipeline.samples.cloud import messages
 from tests.pipeline.jobs.inputs_page import rows
@@ -145,6 +146,22 @@ def test_names_asked_for_have_a_row(forms: str, taken: frozenset[str]) -> None:
     told = [row for row in ROWS if row.form in forms and not row.result.startswith(("not taken", "set aside"))]
 
     assert taken == {path_of(row) for row in told} - {"dn"}
+
+
+def test_an_unknown_field_is_told_by_the_beginning_of_its_path_and_takes_no_more_memory_than_that() -> None:
+    deep: object = 1
+    for _ in range(800):
+        deep = {"k": deep}
+    hostile = {"x" * 100_000: dict.fromkeys(map(str, range(5_000)), 1), "deep": deep}
+    known = {"CloudComputingEndpoint": [{"ID": "e"}]}
+    tracemalloc.start()
+
+    found = described(json.dumps({**known, **hostile}).encode())
+
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert [(len(each["name"]), each["times"]) for each in found["not_taken"]] == [(MAX_NAME, 1), (MAX_NAME, 1)]
+    assert most < 10 * 2**20
 
 
 @pytest.mark.parametrize(("lines", "result"), list(rows("cloud-info", "Forms of LDIF")))

@@ -1,12 +1,11 @@
 """A call: what is sent and how its answer reads, apart from any connection."""
 
 import functools
-import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import NoneType
-from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import msgspec
 
@@ -14,7 +13,6 @@ from ams.client.errors import InvalidInput
 from ams.wire.actions import ACTIONS
 
 T = TypeVar("T")
-P = ParamSpec("P")
 Json = dict[str, Any]
 """An object passed on as it came."""
 
@@ -123,66 +121,6 @@ def _request_of(action: str) -> tuple[str, str, list[str]]:
     """Return the method, the path with `%s` for each name in it, and of what kinds the names are."""
     row = ACTIONS[action]
     return row.method, _VARIABLE.sub("%s", row.whole_path), _VARIABLE.findall(row.whole_path)
-
-
-def asks(names: Callable[P, tuple[str, ...]], action: str, answer: type[T]) -> Callable[P, Call[T]]:
-    """Return a function that makes calls of an action which takes nothing but the names in its path."""
-
-    @functools.wraps(names)
-    def make(*args: P.args, **kwargs: P.kwargs) -> Call[T]:
-        return call_of(action, answer, *names(*args, **kwargs))
-
-    make.__name__, make.__doc__ = action, ACTIONS[action].text
-    make.__signature__ = inspect.signature(names).replace(return_annotation=Call[answer])  # type: ignore[attr-defined,valid-type]
-    return make
-
-
-# What paths name: the parameters of functions that `asks` makes.
-
-
-def nowhere() -> tuple[str, ...]:
-    """Name nothing."""
-    return ()
-
-
-def in_project(project: str) -> tuple[str, ...]:
-    """Name a project."""
-    return (project,)
-
-
-def in_topic(project: str, topic: str) -> tuple[str, ...]:
-    """Name a topic."""
-    return project, topic
-
-
-def in_subscription(project: str, subscription: str) -> tuple[str, ...]:
-    """Name a subscription."""
-    return project, subscription
-
-
-def in_schema(project: str, schema: str) -> tuple[str, ...]:
-    """Name a schema."""
-    return project, schema
-
-
-def of_member(project: str, user: str) -> tuple[str, ...]:
-    """Name a member of a project."""
-    return project, user
-
-
-def of_user(user: str) -> tuple[str, ...]:
-    """Name a user."""
-    return (user,)
-
-
-def of_uuid(uuid: str) -> tuple[str, ...]:
-    """Name a registration, or a user."""
-    return (uuid,)
-
-
-def of_user_named(user: str, name: str) -> tuple[str, ...]:
-    """Name a token or a binding of a user."""
-    return user, name
 
 
 def segment(kind: str, text: str) -> str:

@@ -3,38 +3,75 @@
 from collections.abc import Mapping, Sequence
 from types import NoneType
 
-from ams.client.wire.call import (
-    Call,
-    Json,
-    asks,
-    call_of,
-    given,
-    in_project,
-    in_subscription,
-    in_topic,
-    nowhere,
-    of_member,
-    page,
-    reader,
-)
+from ams.client.wire.call import Call, Json, call_of, given, page, reader
 from ams.wire.projects import NewProject, NewRetention, Project, ProjectChange, ProjectQuotas, Projects, QuotaChanges
 from ams.wire.service import Lines, Metrics, ServiceDiagnosis, UsageReport, VaMetrics
 from ams.wire.users import MemberBody, MemberRoles, MembershipBody, User, Users
 
-# Calls that take nothing but the names in their path; the table of actions says what each is for.
-list_projects = asks(nowhere, "projects:list", Projects)
-get_project = asks(in_project, "projects:show", Project)
-get_project_quotas = asks(in_project, "projects:quotas", ProjectQuotas)
-delete_project = asks(in_project, "projects:delete", NoneType)
-get_member = asks(of_member, "projects:showUser", User)
-refresh_member_token = asks(of_member, "projects:refreshUserToken", User)
-remove_member = asks(of_member, "projects:removeUser", NoneType)
-get_version = asks(nowhere, "version:list", Json)
-diagnose_service = asks(nowhere, "service:doctor", ServiceDiagnosis)
-get_service_metrics = asks(nowhere, "ams:metrics", Metrics)
-get_project_metrics = asks(in_project, "projects:metrics", Metrics)
-get_topic_metrics = asks(in_topic, "topics:metrics", Metrics)
-get_subscription_metrics = asks(in_subscription, "subscriptions:metrics", Metrics)
+
+def list_projects() -> Call[Projects]:
+    """Ask for all projects, oldest first."""
+    return call_of("projects:list", Projects)
+
+
+def get_project(project: str) -> Call[Project]:
+    """Ask for one project."""
+    return call_of("projects:show", Project, project)
+
+
+def get_project_quotas(project: str) -> Call[ProjectQuotas]:
+    """Ask for the quotas of a project, and what it uses of them."""
+    return call_of("projects:quotas", ProjectQuotas, project)
+
+
+def delete_project(project: str) -> Call[None]:
+    """Remove a project with all its topics, subscriptions and messages."""
+    return call_of("projects:delete", NoneType, project)
+
+
+def get_member(project: str, user: str) -> Call[User]:
+    """Ask for one user of a project."""
+    return call_of("projects:showUser", User, project, user)
+
+
+def refresh_member_token(project: str, user: str) -> Call[User]:
+    """Give a member a new token; the old one is dead at once. A project_admin may for one who is nowhere else."""
+    return call_of("projects:refreshUserToken", User, project, user)
+
+
+def remove_member(project: str, user: str) -> Call[None]:
+    """End a user's membership; the user stays."""
+    return call_of("projects:removeUser", NoneType, project, user)
+
+
+def get_version() -> Call[Json]:
+    """Ask what the service runs on; the release is shown to service_admin and admin_viewer only."""
+    return call_of("version:list", Json)
+
+
+def diagnose_service() -> Call[ServiceDiagnosis]:
+    """Ask what is wrong with the service; answered to service_admin and admin_viewer only."""
+    return call_of("service:doctor", ServiceDiagnosis)
+
+
+def get_service_metrics() -> Call[Metrics]:
+    """Ask what the service takes of its machine."""
+    return call_of("ams:metrics", Metrics)
+
+
+def get_project_metrics(project: str) -> Call[Metrics]:
+    """Ask for the metrics of a project."""
+    return call_of("projects:metrics", Metrics, project)
+
+
+def get_topic_metrics(project: str, topic: str) -> Call[Metrics]:
+    """Ask for the metrics of a topic."""
+    return call_of("topics:metrics", Metrics, project, topic)
+
+
+def get_subscription_metrics(project: str, subscription: str) -> Call[Metrics]:
+    """Ask for the metrics of a subscription."""
+    return call_of("subscriptions:metrics", Metrics, project, subscription)
 
 
 def create_project(project: str, description: str = "") -> Call[Project]:

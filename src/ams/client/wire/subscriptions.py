@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from ams.client.wire.call import Call, asks, call_of, in_subscription, page, segment
+from ams.client.wire.call import Call, call_of, page, segment
 from ams.wire.messages import AckBody, PullBody, Received
 from ams.wire.projects import AccessListChange, Acl, NewAccessList
 from ams.wire.push import (
@@ -67,15 +67,44 @@ class PushLease(Lease, frozen=True):
     targets: Sequence[PushTarget] | None = None
 
 
-# Calls that take nothing but the names in their path; the table of actions says what each is for.
-get_subscription = asks(in_subscription, "subscriptions:show", Subscription)
-detach_subscription = asks(in_subscription, "subscriptions:detach", NoneType)
-delete_subscription = asks(in_subscription, "subscriptions:delete", NoneType)
-get_subscription_acl = asks(in_subscription, "subscriptions:acl", Acl)
-verify_push_endpoint = asks(in_subscription, "subscriptions:verifyPushEndpoint", NoneType)
-get_offsets = asks(in_subscription, "subscriptions:offsets", Offsets)
-diagnose = asks(in_subscription, "subscriptions:doctor", Diagnosis)
-get_push_status = asks(in_subscription, "subscriptions:pushStatus", PushReport)
+def get_subscription(project: str, subscription: str) -> Call[Subscription]:
+    """Ask for one subscription."""
+    return call_of("subscriptions:show", Subscription, project, subscription)
+
+
+def detach_subscription(project: str, subscription: str) -> Call[None]:
+    """Let a parallel subscription get nothing any more, for good."""
+    return call_of("subscriptions:detach", NoneType, project, subscription)
+
+
+def delete_subscription(project: str, subscription: str) -> Call[None]:
+    """Remove a subscription and its cursor."""
+    return call_of("subscriptions:delete", NoneType, project, subscription)
+
+
+def get_subscription_acl(project: str, subscription: str) -> Call[Acl]:
+    """Get the users who may consume."""
+    return call_of("subscriptions:acl", Acl, project, subscription)
+
+
+def verify_push_endpoint(project: str, subscription: str) -> Call[None]:
+    """Let the service ask the push endpoint for its verification hash; delivery begins when it has it."""
+    return call_of("subscriptions:verifyPushEndpoint", NoneType, project, subscription)
+
+
+def get_offsets(project: str, subscription: str) -> Call[Offsets]:
+    """Ask where the subscription stands between the bounds of its topic."""
+    return call_of("subscriptions:offsets", Offsets, project, subscription)
+
+
+def diagnose(project: str, subscription: str) -> Call[Diagnosis]:
+    """Ask why nothing arrives."""
+    return call_of("subscriptions:doctor", Diagnosis, project, subscription)
+
+
+def get_push_status(project: str, subscription: str) -> Call[PushReport]:
+    """Ask how the delivery of a subscription goes; `Conflict` for one that is pulled from."""
+    return call_of("subscriptions:pushStatus", PushReport, project, subscription)
 
 
 def list_subscriptions(project: str, *, page_size: int = 0, page_token: str = "") -> Call[Subscriptions]:

@@ -1,15 +1,15 @@
 """Calls about topics, publishing (contract 8 and 12), reading, and schemas (contract 15 and beside it)."""
 
 import base64
+import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from types import NoneType
 from typing import Any
 
 import msgspec
 
-from ams.client.wire.call import Call, asks, call_of, given, in_project, in_schema, in_topic, json_body, page, segment
+from ams.client.wire.call import Call, call_of, given, json_body, page, segment
 from ams.client.wire.subscriptions import zulu
 from ams.wire.messages import Message, Published, ReadMessage
 from ams.wire.projects import (
@@ -36,16 +36,49 @@ from ams.wire.subscriptions import OffsetAt
 _read = msgspec.json.Decoder(ReadMessage).decode_lines
 
 
-# Calls that take nothing but the names in their path; the table of actions says what each is for.
-get_topic = asks(in_topic, "topics:show", Topic)
-detach_schema = asks(in_topic, "topics:detachSchema", NoneType)
-delete_topic = asks(in_topic, "topics:delete", NoneType)
-list_topic_subscriptions = asks(in_topic, "subscriptions:listByTopic", SubscriptionNames)
-get_topic_acl = asks(in_topic, "topics:acl", Acl)
-list_schemas = asks(in_project, "schemas:list", Schemas)
-get_schema = asks(in_schema, "schemas:show", Schema)
-list_revisions = asks(in_schema, "schemas:revisions", Revisions)
-delete_schema = asks(in_schema, "schemas:delete", NoneType)
+def get_topic(project: str, topic: str) -> Call[Topic]:
+    """Ask for one topic."""
+    return call_of("topics:show", Topic, project, topic)
+
+
+def detach_schema(project: str, topic: str) -> Call[None]:
+    """Detach the schema of a topic: any message may be published from then on."""
+    return call_of("topics:detachSchema", NoneType, project, topic)
+
+
+def delete_topic(project: str, topic: str) -> Call[None]:
+    """Remove a topic and its messages; its subscriptions stay."""
+    return call_of("topics:delete", NoneType, project, topic)
+
+
+def list_topic_subscriptions(project: str, topic: str) -> Call[SubscriptionNames]:
+    """Ask which subscriptions a topic has."""
+    return call_of("subscriptions:listByTopic", SubscriptionNames, project, topic)
+
+
+def get_topic_acl(project: str, topic: str) -> Call[Acl]:
+    """Get the users who may publish."""
+    return call_of("topics:acl", Acl, project, topic)
+
+
+def list_schemas(project: str) -> Call[Schemas]:
+    """Ask for all schemas of a project, oldest first."""
+    return call_of("schemas:list", Schemas, project)
+
+
+def get_schema(project: str, schema: str) -> Call[Schema]:
+    """Ask for one schema."""
+    return call_of("schemas:show", Schema, project, schema)
+
+
+def list_revisions(project: str, schema: str) -> Call[Revisions]:
+    """Ask for all that a schema has said, the newest first."""
+    return call_of("schemas:revisions", Revisions, project, schema)
+
+
+def delete_schema(project: str, schema: str) -> Call[None]:
+    """Remove a schema; its topics take any message from then on."""
+    return call_of("schemas:delete", NoneType, project, schema)
 
 
 def list_topics(project: str, *, page_size: int = 0, page_token: str = "") -> Call[Topics]:
@@ -111,7 +144,7 @@ def read_topic(
     numbers = {"from": start, "to": stop, "max": most}
     query = {name: str(number) for name, number in numbers.items() if number is not None}
     query |= given(subscription=subscription)
-    return replace(call_of("topics:read", list[ReadMessage], project, topic, query=query), read=_read)
+    return dataclasses.replace(call_of("topics:read", list[ReadMessage], project, topic, query=query), read=_read)
 
 
 def publish(project: str, topic: str, messages: Sequence[Message], *, key: str = "") -> Call[Published]:

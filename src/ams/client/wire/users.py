@@ -5,7 +5,7 @@ from types import NoneType
 
 import msgspec
 
-from ams.client.wire.call import Call, asks, call_of, given, nowhere, of_user, of_user_named, of_uuid, page
+from ams.client.wire.call import Call, call_of, given, page
 from ams.wire.users import (
     ApplicantBody,
     Binding,
@@ -33,21 +33,74 @@ KEPT = "***"
 """What is shown instead of a secret; sent back, it keeps the secret."""
 
 
-# Calls that take nothing but the names in their path; the table of actions says what each is for.
-get_user = asks(of_user, "users:show", User)
-get_user_by_uuid = asks(of_uuid, "users:byUUID", User)
-get_profile = asks(nowhere, "users:profile", User)
-refresh_token = asks(of_user, "users:refreshToken", User)
-delete_user = asks(of_user, "users:delete", NoneType)
-list_tokens = asks(of_user, "tokens:list", NamedTokens)
-get_token = asks(of_user_named, "tokens:show", Token)
-revoke_token = asks(of_user_named, "tokens:revoke", NoneType)
-get_registration = asks(of_uuid, "registrations:show", Registration)
-accept_registration = asks(of_uuid, "registrations:acceptNewUser", User)
-delete_registration = asks(of_uuid, "registrations:delete", NoneType)
-list_issuers = asks(nowhere, "issuers:list", Issuers)
-list_bindings = asks(of_user, "bindings:list", Bindings)
-delete_binding = asks(of_user_named, "bindings:delete", NoneType)
+def get_user(user: str) -> Call[User]:
+    """Ask for a user by name."""
+    return call_of("users:show", User, user)
+
+
+def get_user_by_uuid(uuid: str) -> Call[User]:
+    """Ask for a user by uuid."""
+    return call_of("users:byUUID", User, uuid)
+
+
+def get_profile() -> Call[User]:
+    """Get the caller's own user."""
+    return call_of("users:profile", User)
+
+
+def refresh_token(user: str) -> Call[User]:
+    """Give a user a new token, shown in the answer; the old one is dead at once."""
+    return call_of("users:refreshToken", User, user)
+
+
+def delete_user(user: str) -> Call[None]:
+    """Remove a user from the service and from all access lists."""
+    return call_of("users:delete", NoneType, user)
+
+
+def list_tokens(user: str) -> Call[NamedTokens]:
+    """Ask for the named tokens of a user, without their texts."""
+    return call_of("tokens:list", NamedTokens, user)
+
+
+def get_token(user: str, name: str) -> Call[Token]:
+    """Ask for one named token of a user; its text is not in the answer."""
+    return call_of("tokens:show", Token, user, name)
+
+
+def revoke_token(user: str, name: str) -> Call[None]:
+    """Take a named token away: it opens nothing any more."""
+    return call_of("tokens:revoke", NoneType, user, name)
+
+
+def get_registration(uuid: str) -> Call[Registration]:
+    """Ask for one registration."""
+    return call_of("registrations:show", Registration, uuid)
+
+
+def accept_registration(uuid: str) -> Call[User]:
+    """Make the user a pending registration asks for; the answer holds the token."""
+    return call_of("registrations:acceptNewUser", User, uuid)
+
+
+def delete_registration(uuid: str) -> Call[None]:
+    """Forget a registration, decided or not."""
+    return call_of("registrations:delete", NoneType, uuid)
+
+
+def list_issuers() -> Call[Issuers]:
+    """Ask for all issuers."""
+    return call_of("issuers:list", Issuers)
+
+
+def list_bindings(user: str) -> Call[Bindings]:
+    """Ask for the bindings of a user."""
+    return call_of("bindings:list", Bindings, user)
+
+
+def delete_binding(user: str, name: str) -> Call[None]:
+    """Let an identity log in as this user no more."""
+    return call_of("bindings:delete", NoneType, user, name)
 
 
 def list_users(*, project: str = "", details: bool = False, page_size: int = 0, page_token: str = "") -> Call[Users]:

@@ -115,7 +115,7 @@ def _in_json(data: bytes) -> Iterator[Said]:
     for each in found:
         yield form, _items(each)
     if form is not ENERGY:
-        yield from _beside(document.keys() - {"Type", "Version", "UsageRecords"}, form, "UsageRecords")
+        yield from _beside(sorted(document.keys() - {"Type", "Version", "UsageRecords"}), form, "UsageRecords")
 
 
 def _items(found: Any) -> Iterator[tuple[str, object]]:

@@ -8,6 +8,7 @@ A message is read whole or not at all: of a description that is half right, the 
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any, Final
 
 from ams.pipeline.errors import Broken
@@ -103,18 +104,26 @@ TAKEN: Final = frozenset(
 """Paths of GLUE 2.1 that are read: the item, and the field, with dots into objects."""
 
 
+@cache
+def _parents(paths: frozenset[str]) -> frozenset[str]:
+    return frozenset(path[:at] for path in paths for at, each in enumerate(path) if each == ".")
+
+
 def _taken(value: Any, paths: frozenset[str], others: list[str], path: str = "") -> Any:
     """Return what a value holds under some paths, and add the paths of the rest to `others`.
 
     What stands where an object should be stays, for its reader to refuse.
     """
-    if path in paths:
+    if path in paths or value is None:
         return value
+    if len(path) >= MAX_NAME:  # longer than every path that is read; whole paths of a hostile message fill the memory
+        others.append(path[:MAX_NAME])
+        return None
     if isinstance(value, dict):
         return {name: _taken(each, paths, others, f"{path}.{name}" if path else name) for name, each in value.items()}
     if isinstance(value, list):
         return [_taken(each, paths, others, path) for each in value]
-    if value is None or any(each.startswith(f"{path}.") for each in paths):
+    if path in _parents(paths):
         return value
     others.append(path)
     return None

@@ -228,6 +228,7 @@ async def test_nothing_is_received_while_a_request_waits_behind_the_one_that_is_
     turns: asyncio.Queue[None] = asyncio.Queue()
 
     async def answer_in_turn(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
         await turns.get()
         await answer_path(scope, receive, send)
 
@@ -237,3 +238,13 @@ async def test_nothing_is_received_while_a_request_waits_behind_the_one_that_is_
         turns.put_nowait(None)
         await wait_until_async(lambda number=number: line.written.endswith(b"/%d" % number))
         assert line.is_paused is is_paused
+
+
+async def test_over_tls_a_client_is_looked_for_while_a_request_waits() -> None:
+    """A connection that reads nothing does not hear that its client has left."""
+    line, connection = LineServer(lambda scope, receive, send: asyncio.Event().wait(), request_seconds=0.01).connect()
+    connection.is_secure = True
+    connection.data_received(get("/0") + get("/1"))
+    assert line.is_paused
+    await wait_until_async(lambda: not line.is_paused)
+    connection.connection_lost(None)

@@ -118,6 +118,7 @@ class HttpConnection(asyncio.Protocol):
         self._idle_timer: asyncio.TimerHandle | None = None
         self._idle_since = 0.0
         self._unread_timer: asyncio.TimerHandle | None = None
+        self._look_timer: asyncio.TimerHandle | None = None
         self._end_timers: list[asyncio.TimerHandle] = []
 
     # From the transport
@@ -138,7 +139,7 @@ class HttpConnection(asyncio.Protocol):
         if self.slot is not None:
             self.slot.give_back()
         self._drop_held()
-        for timer in (self._arrival_timer, self._idle_timer, self._unread_timer, *self._end_timers):
+        for timer in (self._arrival_timer, self._idle_timer, self._unread_timer, self._look_timer, *self._end_timers):
             if timer is not None:
                 timer.cancel()
         self._reader.forget()
@@ -214,6 +215,8 @@ class HttpConnection(asyncio.Protocol):
         else:
             self.pause_reading()
             self._waiting.append(exchange)
+            if self.is_secure and self._look_timer is None:  # TLS does not tell of an end while reading is paused
+                self._look_timer = self.loop.call_later(self.port.head_seconds, self._look_for_end)
 
     def take_body(self, body: bytes) -> None:
         """Pass on a part of a body."""
@@ -276,8 +279,7 @@ class HttpConnection(asyncio.Protocol):
     def _go_on(self) -> None:
         if self._waiting:
             self._current = self._waiting.popleft()
-            if not self._waiting:  # not before: heads that wait are in memory, here those of one packet
-                self.resume_reading()
+            self.resume_reading()
             self._current.begin()
             return
         self.resume_reading()
@@ -349,8 +351,8 @@ class HttpConnection(asyncio.Protocol):
             self.transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Receive again."""
-        if self._is_read_paused:
+        """Receive again, unless a request waits: heads that wait are in memory, here those of one packet."""
+        if self._is_read_paused and not self._waiting:
             self._is_read_paused = False
             self.transport.resume_reading()
 
@@ -491,6 +493,13 @@ class HttpConnection(asyncio.Protocol):
             self._idle_timer = self.loop.call_later(left, self._close_idle)
         else:
             self.close()
+
+    def _look_for_end(self) -> None:
+        """Receive once more although a request waits: another packet, or that the client has left."""
+        self._look_timer = None
+        if self._is_read_paused and not self.transport.is_closing():
+            self._is_read_paused = False
+            self.transport.resume_reading()
 
     def _refuse(self, error: Exception) -> None:
         """Answer the request that arrives with an error and close, after the answers to those before it."""

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from ams.cli.exits import Exit
 from tests.cli.authn.conftest import Authn
@@ -63,6 +64,10 @@ def test_a_subject_is_bound_in_any_spelling(authn: Authn, certificates: Certific
     assert certificates.bindings[1]["auth_identifier"] == "CN=Joe,C=GR"
     assert certificates.bindings[1]["issuer"] == "CN=authority"
     assert "joe" in authn("bindings", "find", "--cert", pair.chain)
+    odd = pair.certificate.public_bytes(Encoding.DER).replace(b"\x0c\x03Joe", b"\x13\x03J_e")  # as some CAs sign it
+    (tmp_path / "odd.der").write_bytes(odd)
+    authn("bindings", "create", "odd", "--cert", str(tmp_path / "odd.der"), "--unique-key", "id-3")
+    assert certificates.bindings[-1]["auth_identifier"] == "CN=J_e,C=GR"
 
 
 def test_a_binding_is_changed_listed_and_deleted(authn: Authn, certificates: CertificateService) -> None:

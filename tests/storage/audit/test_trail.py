@@ -20,9 +20,10 @@ from structlog.testing import capture_logs
 
 from ams.core.attempts import Attempts
 from ams.core.clock import DAY, ManualClock
-from ams.core.errors import RegistryUnavailable
+from ams.core.errors import OUTCOME_UNKNOWN, RegistryUnavailable
 from ams.core.supervisor import Supervisor
-from ams.storage.audit.event import moment, read, result_of, written
+from ams.http.auditing import CUT_SHORT
+from ams.storage.audit.event import FAILED, REFUSED, moment, read, result_of, written
 from ams.storage.audit.records import AuditRecords
 from ams.storage.audit.trail import (
     EACH,
@@ -328,3 +329,16 @@ async def test_what_a_user_is_refused_again_and_again_is_counted_and_what_is_don
         ("done", 1): EACH_OF_USER + 5, ("refused", 5): 1, ("failed", 5): 1,
     }  # fmt: skip
     assert refusals.told()[-2:] == [("anna", "192.0.2.9", "refused", 403, 5), ("anna", "", "failed", 500, 5)]
+
+
+async def test_a_change_that_may_be_done_is_an_event_and_no_action_hides_another(refusals: Refusals) -> None:
+    for _ in range(EACH_OF_USER + 5):
+        await refusals.trail.record(event(code=503, result=FAILED, reason=CUT_SHORT))
+        await refusals.trail.record(event(code=500, result=FAILED, reason=OUTCOME_UNKNOWN))
+        await refusals.trail.record(event(code=403, result=REFUSED))
+    await refusals.trail.record(event(code=403, result=REFUSED, action="users:update"))
+    assert Counter((each.code, each.action) for each in events_in(refusals.path)) == {
+        (503, "topics:create"): EACH_OF_USER + 5, (500, "topics:create"): EACH_OF_USER + 5,
+        (403, "topics:create"): EACH_OF_USER, (403, "users:update"): 1,
+    }  # fmt: skip
+    await refusals.trail.close()

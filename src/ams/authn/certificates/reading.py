@@ -102,7 +102,7 @@ def load(der: bytes) -> tuple[x509.Certificate, bytes]:
 def _with_texts(der: bytes) -> bytes:
     changed = bytearray(der)
     [(_, *whole)] = _spans(der, 0, len(der))
-    signed = next(_spans(der, *whole))
+    signed, *_ = _spans(der, *whole)
     fields = [span for span in _spans(der, *signed[1:]) if der[span[0]] != _VERSION]
     for name in (fields[2], fields[4]):  # issuer and subject
         for part in _spans(der, *name[1:]):

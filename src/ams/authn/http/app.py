@@ -122,7 +122,7 @@ class AuthnApp:
             raised: Exception = ServiceTimeout("The request took too long; it may have been carried out")
         except asyncio.CancelledError:
             # Requests are cancelled only by a stop, after its deadline.
-            raised = Overloaded("The service is stopping")
+            raised = Overloaded("The service is stopping; it may have been carried out")
         except Exception as error:
             raised = error
         refused = refusal(raised)

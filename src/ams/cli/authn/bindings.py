@@ -1,9 +1,10 @@
 """`ams authn bindings`: which certificate stands for which user."""
 
+import re
+import ssl
 from typing import Annotated
 
-from cryptography import x509
-
+from ams.authn.certificates.reading import issuer_of, load, subject_of
 from ams.cli.arguments import argument, option, user_names
 from ams.cli.authn import bulk
 from ams.cli.authn.session import AuthnSession, BindingName, service_type_names
@@ -214,13 +215,16 @@ def _subject_of(text: str) -> str:
         raise Usage(f"{text[:80]!r}: {error}") from None
 
 
+_PEM = re.compile("-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
+
+
 def _names_in(path: str) -> tuple[str, str]:
     """Return subject and issuer of the first certificate of a file, PEM or DER; raise `Usage` when there is none."""
     with file_named(path), open(path, "rb") as file:
         content = file.read(1 << 20)
     try:
-        pem = b"-----BEGIN" in content
-        found = x509.load_pem_x509_certificate(content) if pem else x509.load_der_x509_certificate(content)
-        return of_certificate(found.subject), of_certificate(found.issuer)
-    except ValueError:
+        pem = _PEM.search(content.decode("latin-1"))
+        found, _ = load(ssl.PEM_cert_to_DER_cert(pem[0]) if pem else content)
+        return of_certificate(subject_of(found)), of_certificate(issuer_of(found))
+    except (ValueError, IndexError):
         raise Usage(f"{path} holds no certificate that can be read") from None

@@ -16,6 +16,7 @@ import asyncio
 import contextlib
 import errno
 import os
+import re
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -25,10 +26,10 @@ import structlog
 
 from ams.core.attempts import Attempts
 from ams.core.clock import DAY, Clock, Milliseconds
-from ams.core.errors import AmsError
+from ams.core.errors import OUTCOME_UNKNOWN, AmsError
 from ams.core.names import new_uuid
 from ams.core.supervisor import Rounds, Supervisor
-from ams.storage.audit.event import DONE, LOGIN, AuditEvent, fitting, read, result_of, written
+from ams.storage.audit.event import DONE, FAILED, LOGIN, AuditEvent, fitting, read, result_of, written
 from ams.storage.audit.records import AuditRecords
 from ams.storage.free_space import UNLIMITED, FreeSpace
 
@@ -37,6 +38,7 @@ PRUNE_SECONDS = 3600.0
 AT_THE_END_SECONDS = 2.0  # how long a stop waits for the database; the next start brings in what is left
 TABLE, PRUNING, REPEATS = "audit table", "pruning of the audit table", "repeated refusals"
 UNWRITTEN = 1000  # most events kept for the table alone while the file cannot be written
+IN_DOUBT = re.compile(rf"{OUTCOME_UNKNOWN}|[\w ]+; it may have been carried out")  # reasons of changes that may be done
 MINUTE = 60_000  # milliseconds
 EACH, EACH_OF_USER = 10, 30  # refusals of an address, or of a user, in a minute that are events of their own
 SOURCES = 1000  # addresses, or users, with such events in a minute; refusals of all others are one event without a name
@@ -87,7 +89,7 @@ class Trail:
         One that is not done may be counted instead, if its user or address has had many in this minute.
         """
         event = fitting(event)
-        if event.result != DONE:
+        if event.result != DONE and not (event.result == FAILED and IN_DOUBT.fullmatch(event.reason)):
             await self._flush_if_over()
             repeats = self._by_user if event.actor and event.action != LOGIN else self._by_address
             if not repeats.is_first(event):
@@ -378,14 +380,14 @@ class _Repeats:
     def __init__(self, field: str, each: int) -> None:
         self._field = field
         self._each = each
-        self._minutes: dict[tuple[str, str], _Minute] = {}
+        self._minutes: dict[tuple[str, ...], _Minute] = {}
 
     def is_first(self, event: AuditEvent) -> bool:
         """Return whether an event is one of the first few of its source; else it is counted."""
-        source = getattr(event, self._field), event.result
+        source = getattr(event, self._field), event.action, event.result
         is_known = source in self._minutes or len(self._minutes) < SOURCES
         if not is_known:
-            source = OTHERS, event.result
+            source = OTHERS, event.action, event.result
             event = replace(event, actor=OTHERS) if self._field == "actor" else replace(event, address=OTHERS)
         minute = self._minutes.setdefault(source, _Minute())
         minute.times += 1

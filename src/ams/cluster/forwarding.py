@@ -20,7 +20,7 @@ Headers = Sequence[tuple[str, Any]]  # names in lower case; a value is text, or 
 
 @dataclass(frozen=True, slots=True)
 class OwnerRequests:
-    """What this node says to owners, and whether it may ask them."""
+    """Decides whether an owner may be asked, and makes the headers."""
 
     node: str  # the name of this one
     doubt: Callable[[SubscriptionId], None]  # called when a node does not seem to own a subscription

@@ -71,7 +71,7 @@ class LeaseTable:
             asked = sorted({*wanted, *seized})
             self._take(connection, asked, holder.name)
             is_asked = leases.c.subscription_id.in_(among(connection, asked))
-            rows = connection.execute(_HOLDERS.where(leases.c.kind == self._kind, is_asked)) if asked else ()
+            rows = connection.execute(_HOLDERS.where(_is_of(self._kind), is_asked)) if asked else ()
             return Turn(is_kept, {row.subscription_id: _holder(row) for row in rows})
 
         return await self._database.in_turn(work, self._turn)
@@ -227,8 +227,16 @@ def _release(
     if not subscriptions:
         return
     is_asked = leases.c.subscription_id.in_(among(connection, sorted(subscriptions)))
-    removal = sa.delete(leases).where(leases.c.kind == kind, is_asked)
-    connection.execute(removal if holder is None else removal.where(leases.c.holder == holder))
+    is_whose = _is_of(kind) if holder is None else leases.c.holder + "" == holder
+    connection.execute(sa.delete(leases).where(is_whose, is_asked))
+
+
+def _is_of(kind: str) -> sa.ColumnElement[bool]:
+    """Compare an expression: of a column, PostgreSQL takes a value that it has not met in statistics for very rare.
+
+    It would look through all given subscriptions for each lease.
+    """
+    return leases.c.kind + "" == kind
 
 
 def _remove(connection: sa.Connection, holder: str) -> None:
@@ -250,9 +258,10 @@ _RENEW = Statement(
 _TAKE = Statement(
     """
     INSERT INTO leases (subscription_id, kind, holder)
-    SELECT subscriptions.id, CAST(:kind AS VARCHAR), :holder
+    SELECT subscriptions.id, :kind, :holder
     FROM {given} JOIN subscriptions ON subscriptions.id = text(0)
-    WHERE NOT EXISTS (SELECT 1 FROM leases WHERE subscription_id = subscriptions.id AND kind = :kind) {kept}
+    WHERE true {kept}
+    ON CONFLICT (subscription_id, kind) DO NOTHING
     RETURNING subscription_id
     """
 )

@@ -53,18 +53,18 @@ def working(language: Language, folder: Path, address: str) -> Iterator[Callable
     language.get(folder)
     file, command = language.receiver
     shutil.copy(HERE / file, folder)
-    output = folder / "received.txt"
+    output, log = folder / "received.txt", folder / "log.txt"  # two files, so that no line is within another
     names = f"{PROJECT.rpartition('/')[2]} {KEYED.name} {ONCE.name}"
     here = environment(PUBSUB_EMULATOR_HOST=address, METADATA_SERVER_DETECTION="none", no_proxy="localhost")
-    with output.open("wb") as file_of_output:
+    with output.open("wb") as file_of_output, log.open("wb") as file_of_log:
         process = subprocess.Popen(
             ["bash", "-euc", f"{command} {names}"],
-            cwd=folder, env=here, stdin=subprocess.DEVNULL, stdout=file_of_output, stderr=subprocess.STDOUT,
+            cwd=folder, env=here, stdin=subprocess.DEVNULL, stdout=file_of_output, stderr=file_of_log,
         )  # fmt: skip
 
     def said() -> list[Said]:
         text = output.read_text()
-        assert process.poll() is None, text[-2000:]
+        assert process.poll() is None, text[-2000:] + log.read_text()[-2000:]
         lines = [line.split() for line in text.split("\n")[:-1]]  # the last one is not whole yet
         told = [line for line in lines if len(line) == 4 and line[0] in ("received", "confirmed")]
         return [Said(what, subscription, int(number), name) for what, subscription, number, name in told]

@@ -146,8 +146,8 @@ def test_the_audit_log_says_by_which_token_and_why_one_was_refused(service: Serv
     call(service, "DELETE", "/projects/P/topics/zoes", token)
 
     kept = (Path(service.run.service.folder.path) / "audit.jsonl").read_text()
-    events = [json.loads(line) for line in kept.splitlines()][-3:]
-    assert [(each["action"], each["actor"], each["code"], each.get("reason")) for each in events] == [
+    events = [json.loads(line) for line in kept.splitlines() if "zoe" in line]  # others may end with the minute
+    assert [(each["action"], each["actor"], each["code"], each.get("reason")) for each in events[-3:]] == [
         ("tokens:create", "zoe", 200, None),
         ("topics:create", "zoe", 200, "by token ci"),
         ("login", "", 401, "The token has expired"),

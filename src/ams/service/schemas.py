@@ -18,6 +18,7 @@ from ams.core.names import (
     schema_reference,
     topic_reference,
 )
+from ams.core.quotas import SCHEMA_BYTES
 from ams.service.lookup import find_topic, required
 from ams.service.validators import Candidate, Validators, compiled
 from ams.storage.log.base import Log
@@ -65,6 +66,7 @@ class Schemas:
         if await self._registry.schemas.find(caller.here.id, name) is not None:
             raise AlreadyExists("Schema already exists")
         content = SchemaContent(_type(details.type), _text(details.schema), _text(details.attributes or None))
+        await self._registry.quotas.require_room(caller.here.id, SCHEMA_BYTES, content.bytes)  # a check takes long
         await self.check(content)
         return await self._registry.schemas.create(caller.here.id, name, content)
 
@@ -78,6 +80,7 @@ class Schemas:
             new_name = await self._new_name(caller, schema, details.name)
             content = _changed(schema.content, details)
             if content:
+                await self._registry.quotas.require_room(schema.project_id, SCHEMA_BYTES, content.bytes)
                 await self.check(content)
             updated = await self._registry.schemas.update(
                 schema, name=new_name, content=content, expected=caller.expected

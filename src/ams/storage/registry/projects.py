@@ -153,12 +153,12 @@ class QuotaRecords:
             if self.rules.limit(own, name):
                 self.rules.check(own, name, _counts(connection, name, project)[project] + more)
 
-    async def require_room(self, project: ProjectId, name: str) -> None:
-        """Raise `QuotaExceeded`, or `RegistryUnavailable` on a full disk, when one more would be refused.
+    async def require_room(self, project: ProjectId, name: str, more: int = 1) -> None:
+        """Raise `QuotaExceeded`, or `RegistryUnavailable` on a full disk, when so many more would be refused.
 
         To ask before something is made elsewhere. Two at once may pass; `require` decides.
         """
-        await self._database.read(lambda connection: self.require(connection, project, name, more=1))
+        await self._database.read(lambda connection: self.require(connection, project, name, more=more))
         await self._database.require_room()
 
     async def used(self, project: ProjectId) -> quotas.Limits:

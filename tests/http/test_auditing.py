@@ -19,7 +19,7 @@ from ams.app.backup import take
 from ams.core.observing import REQUEST, add_request
 from ams.http.auditing import shown_path
 from ams.service.topics import Topics
-from ams.storage.audit.trail import EACH
+from ams.storage.audit.trail import MAX_EVENTS_PER_ADDRESS
 from tests.support import shape
 from tests.support.served import SERVICE_TOKEN, Served, served
 from tests.support.two_ways import one_way, request
@@ -150,7 +150,7 @@ def test_a20_beyond_its_limit_an_address_is_told_so_and_a_good_token_is_not(serv
     assert [each.status_code for each in answers] == [401] * 20 + [429] * 10
     error = {"code": 429, "message": "Too many failed logins", "status": "RESOURCE_EXHAUSTED"}
     assert (answers[-1].json()["error"], answers[-1].headers["retry-after"]) == (error, "1")
-    assert len([each for each in trail() if each["address"] == address]) == EACH
+    assert len([each for each in trail() if each["address"] == address]) == MAX_EVENTS_PER_ADDRESS
 
 
 def test_the_list_is_for_service_admins_only_and_has_pages(service: Served, trail: Trail):

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ams.http.openapi import encoded
+from ams.http.openapi import encode_description
 from ams.wire.actions import ACTIONS, HOT
 
 FILE = Path(__file__).parents[2] / "docs" / "reference" / "openapi.json"
@@ -11,7 +11,7 @@ TABLE = [each for name, each in ACTIONS.items() if name not in HOT]
 
 
 def description() -> bytes:
-    return encoded()
+    return encode_description()
 
 
 if __name__ == "__main__":

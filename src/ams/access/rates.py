@@ -254,7 +254,7 @@ class ConnectionSlots(QuotaSlots):
 
 
 class ProjectSlots(NamedTuple):
-    """What projects have at a time on this node."""
+    """Counters of the connections, waiting pulls and streams that each project has on this node."""
 
     connections: ConnectionSlots
     waiting_pulls: QuotaSlots

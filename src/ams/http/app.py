@@ -33,7 +33,7 @@ from ams.http.errors import refusal
 from ams.http.fast import FastRoutes, Gate
 from ams.http.forwarding import Answer, Forwarder, Relayed
 from ams.http.limits import LATE_SECONDS, Bodies, ClientLeft
-from ams.http.openapi import encoded
+from ams.http.openapi import encode_description
 from ams.http.routing import Call, Handler, Streamed, StreamedResponse, Versioned
 from ams.service.delivering import UnreadAnswers
 from ams.wire.actions import ACTIONS, Action
@@ -84,7 +84,7 @@ class App:
         self._unread = unread
         self._fast = fast
         self._forwarder = forwarder
-        self._description = functools.cache(encoded)
+        self._description = functools.cache(encode_description)
         routes = [self._route(each, handlers[name]) for name, each in ACTIONS.items() if name in handlers]
         self._router = Router([*routes, Route("/openapi.json", self._describe), *pages], redirect_slashes=False)
         self.answered = [0] * 6  # requests by the first digit of their answers' status

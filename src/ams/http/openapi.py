@@ -192,6 +192,6 @@ def _describe_as_answer(component: dict[str, Any]) -> None:
     component["required"] = [name for name in component["properties"] if name in required]
 
 
-def encoded() -> bytes:
+def encode_description() -> bytes:
     """Write the document as it is served and kept in `docs/reference/openapi.json`."""
     return msgspec.json.format(msgspec.json.encode(document()), indent=2) + b"\n"

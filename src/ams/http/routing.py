@@ -1,4 +1,4 @@
-"""What a handler of an action takes and gives, and which handler an action has.
+"""Handlers of actions: their arguments and answers, and the handler of each action.
 
 An answer is a whole body, or goes out piece by piece: as fast as the client reads, never as a whole in memory.
 """
@@ -173,7 +173,7 @@ Handler = Callable[[Call], Awaitable[object]]
 """Returns what the body of a 200 shows, to be written as JSON, None for an empty one, a `Streamed` or a `Versioned`."""
 
 
-def bound(*routes: object) -> dict[str, Handler]:
+def bind_handlers(*routes: object) -> dict[str, Handler]:
     """Return the handler of each action: of `topics:changeAcl`, the method `topics_change_acl` of one of `routes`."""
     handlers = {}
     for name in ACTIONS.keys() - HOT:

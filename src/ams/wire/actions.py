@@ -1,6 +1,6 @@
 """The table of actions of the HTTP API: each has one row, and whatever speaks of an action is made from it.
 
-The routes (`ams.http.routing.bound`), the permissions (`ams.access.permissions`), the calls of the client
+The routes (`ams.http.routing.bind_handlers`), the permissions (`ams.access.permissions`), the calls of the client
 (`ams.client.wire`) and the description of the API (`ams.http.openapi`) read this table.
 """
 

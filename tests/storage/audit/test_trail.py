@@ -26,9 +26,9 @@ from ams.http.auditing import CUT_SHORT
 from ams.storage.audit.event import FAILED, REFUSED, moment, read, result_of, written
 from ams.storage.audit.records import AuditRecords
 from ams.storage.audit.trail import (
-    EACH,
-    EACH_OF_USER,
-    SOURCES,
+    MAX_EVENTS_PER_ADDRESS,
+    MAX_EVENTS_PER_USER,
+    MAX_SOURCES,
     FailedLogins,
     LineFile,
     Trail,
@@ -294,51 +294,54 @@ def refusals(path: str, records: AuditRecords, clock: ManualClock) -> Refusals:
 async def test_a20_the_others_of_a_minute_are_one_event_of_who_it_always_was(
     refusals: Refusals, clock: ManualClock
 ) -> None:
-    await refusals.login("192.0.2.1", EACH + 500, actor="CN=a")
-    assert refusals.told() == [("CN=a", "192.0.2.1", "refused", 401, 1)] * EACH
+    await refusals.login("192.0.2.1", MAX_EVENTS_PER_ADDRESS + 500, actor="CN=a")
+    assert refusals.told() == [("CN=a", "192.0.2.1", "refused", 401, 1)] * MAX_EVENTS_PER_ADDRESS
 
     clock.advance(60_000)
-    await refusals.login("192.0.2.2", EACH)
+    await refusals.login("192.0.2.2", MAX_EVENTS_PER_ADDRESS)
     for name in ("CN=b", "CN=c"):
         await refusals.login("192.0.2.2", actor=name)
     await refusals.trail.close()
 
-    first, *rest = refusals.told()[EACH:]
+    first, *rest = refusals.told()[MAX_EVENTS_PER_ADDRESS:]
     assert first == ("CN=a", "192.0.2.1", "refused", 401, 500)
-    assert rest == [*[("", "192.0.2.2", "refused", 401, 1)] * EACH, ("", "192.0.2.2", "refused", 401, 2)]
+    assert rest == [
+        *[("", "192.0.2.2", "refused", 401, 1)] * MAX_EVENTS_PER_ADDRESS,
+        ("", "192.0.2.2", "refused", 401, 2),
+    ]
 
 
 async def test_many_addresses_fill_neither_memory_nor_file(refusals: Refusals) -> None:
-    for each in range(SOURCES + 50):
+    for each in range(MAX_SOURCES + 50):
         await refusals.login(f"10.0.{each // 256}.{each % 256}")
     await refusals.trail.close()
 
-    assert len(refusals.told()) == SOURCES + 1
+    assert len(refusals.told()) == MAX_SOURCES + 1
     assert refusals.told()[-1] == ("", "", "refused", 401, 50)
 
 
 async def test_what_a_user_is_refused_again_and_again_is_counted_and_what_is_done_is_not(refusals: Refusals) -> None:
     for code in (403, 500, 200):
-        for each in range(EACH_OF_USER + 5):
+        for each in range(MAX_EVENTS_PER_USER + 5):
             at = f"192.0.2.{each % 2}" if code == 500 else "192.0.2.9"
             await refusals.trail.record(event(code=code, result=result_of(code), address=at))
     await refusals.trail.close()
 
     told = Counter((result, times) for _, _, result, _, times in refusals.told())
-    assert told == {(each, 1): EACH_OF_USER for each in ("refused", "failed")} | {
-        ("done", 1): EACH_OF_USER + 5, ("refused", 5): 1, ("failed", 5): 1,
+    assert told == {(each, 1): MAX_EVENTS_PER_USER for each in ("refused", "failed")} | {
+        ("done", 1): MAX_EVENTS_PER_USER + 5, ("refused", 5): 1, ("failed", 5): 1,
     }  # fmt: skip
     assert refusals.told()[-2:] == [("anna", "192.0.2.9", "refused", 403, 5), ("anna", "", "failed", 500, 5)]
 
 
 async def test_a_change_that_may_be_done_is_an_event_and_no_action_hides_another(refusals: Refusals) -> None:
-    for _ in range(EACH_OF_USER + 5):
+    for _ in range(MAX_EVENTS_PER_USER + 5):
         await refusals.trail.record(event(code=503, result=FAILED, reason=CUT_SHORT))
         await refusals.trail.record(event(code=500, result=FAILED, reason=OUTCOME_UNKNOWN))
         await refusals.trail.record(event(code=403, result=REFUSED))
     await refusals.trail.record(event(code=403, result=REFUSED, action="users:update"))
     assert Counter((each.code, each.action) for each in events_in(refusals.path)) == {
-        (503, "topics:create"): EACH_OF_USER + 5, (500, "topics:create"): EACH_OF_USER + 5,
-        (403, "topics:create"): EACH_OF_USER, (403, "users:update"): 1,
+        (503, "topics:create"): MAX_EVENTS_PER_USER + 5, (500, "topics:create"): MAX_EVENTS_PER_USER + 5,
+        (403, "topics:create"): MAX_EVENTS_PER_USER, (403, "users:update"): 1,
     }  # fmt: skip
     await refusals.trail.close()

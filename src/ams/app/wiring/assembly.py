@@ -34,7 +34,7 @@ from ams.http.routes.schemas import SchemaRoutes
 from ams.http.routes.service import AuditRoutes, DoctorRoutes, ServiceRoutes
 from ams.http.routes.subscriptions import OffsetRoutes, SubscriptionRoutes
 from ams.http.routes.users import RegistrationRoutes, TokenRoutes, UserRoutes
-from ams.http.routing import Handler, bound
+from ams.http.routing import Handler, bind_handlers
 from ams.outgoing.client import HttpClient
 from ams.outgoing.guard import EVERYWHERE, Guard, networks, trust
 from ams.service.counting import Counting, Counts
@@ -277,7 +277,7 @@ def routes(
     if settings.push_server_host:
         push_server = f"{settings.push_server_host}:{settings.push_server_port}"
     about = About(admission, registry, settings.proxy_hostname, pushing, push_server)
-    return bound(
+    return bind_handlers(
         ServiceRoutes(about, metrics, Usage(registry, counting, admission, clock)),
         UserRoutes(Users(registry, roles.roles), admission),
         TokenRoutes(Tokens(registry, clock)),

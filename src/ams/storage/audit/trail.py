@@ -40,8 +40,9 @@ TABLE, PRUNING, REPEATS = "audit table", "pruning of the audit table", "repeated
 UNWRITTEN = 1000  # most events kept for the table alone while the file cannot be written
 IN_DOUBT = re.compile(rf"{OUTCOME_UNKNOWN}|[\w ]+; it may have been carried out")  # reasons of changes that may be done
 MINUTE = 60_000  # milliseconds
-EACH, EACH_OF_USER = 10, 30  # refusals of an address, or of a user, in a minute that are events of their own
-SOURCES = 1000  # addresses, or users, with such events in a minute; refusals of all others are one event without a name
+MAX_EVENTS_PER_ADDRESS = 10  # failed logins of an address in a minute that are events of their own
+MAX_EVENTS_PER_USER = 30  # the same of refusals, and of failures, of an action that a user asks for
+MAX_SOURCES = 1000  # sources and actions that are told apart in a minute; all others are one event an action, unnamed
 
 logger = structlog.get_logger("ams.audit")
 
@@ -62,7 +63,8 @@ class Trail:
         self._unwritten: deque[AuditEvent] = deque(maxlen=UNWRITTEN)
         self._following: asyncio.Task[None] | None = None
         self._pruning = Rounds(PRUNING, PRUNE_SECONDS, self._prune, partial(logger.warning, "audit.not_pruned"))
-        self._by_address, self._by_user = _Repeats("address", EACH), _Repeats("actor", EACH_OF_USER)
+        self._by_address = _Repeats("address", MAX_EVENTS_PER_ADDRESS)
+        self._by_user = _Repeats("actor", MAX_EVENTS_PER_USER)
         self._minute_began = clock.monotonic()
         self._minutes = Rounds(REPEATS, MINUTE / 1000, self._flush_if_over)
         self.failures = 0  # events whose line could not be written
@@ -368,14 +370,14 @@ OTHERS = ""
 
 @dataclass(slots=True)
 class _Minute:
-    """What a source was refused within a minute."""
+    """Refusals of one source and action within a minute."""
 
     times: int = 0
     more: AuditEvent | None = None  # stands for those beyond the first few
 
 
 class _Repeats:
-    """Refusals of a minute by their source, which a field of the event names, and by whether they were failures."""
+    """Refusals and failures of a minute, by source (the `field` of an event), action and result."""
 
     def __init__(self, field: str, each: int) -> None:
         self._field = field
@@ -383,9 +385,9 @@ class _Repeats:
         self._minutes: dict[tuple[str, ...], _Minute] = {}
 
     def is_first(self, event: AuditEvent) -> bool:
-        """Return whether an event is one of the first few of its source; else it is counted."""
+        """Count an event; return whether it is one of the first few of its source and action."""
         source = getattr(event, self._field), event.action, event.result
-        is_known = source in self._minutes or len(self._minutes) < SOURCES
+        is_known = source in self._minutes or len(self._minutes) < MAX_SOURCES
         if not is_known:
             source = OTHERS, event.action, event.result
             event = replace(event, actor=OTHERS) if self._field == "actor" else replace(event, address=OTHERS)

@@ -17,6 +17,7 @@ import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -34,6 +35,8 @@ NOT_CHANGED = {"cli", "client", "kafka"}
 MARKS = "not kafka and not postgres and not spark and not long and not alone"
 MOST_TESTS = 60
 """Tests that are run for a change, of all that evaluate it."""
+AT_A_TIME = 2
+"""Changes that are tried side by side."""
 _SECONDS = 1800
 _SWITCH = "change_or_not"
 
@@ -195,7 +198,7 @@ def record(folder: Path) -> Mapping[int, Tests]:
 
 def is_noticed(number: int, change: Change, tests: Tests, folder: Path) -> bool:
     """Switch a change on and tell whether a test fails."""
-    arguments = folder / "arguments"
+    arguments = folder / f"arguments-{number}"
     arguments.write_text("\n".join(sorted(tests.own)[:MOST_TESTS]))
     if tests.own and _fails(folder, number, [f"@{arguments}"]):
         return True
@@ -233,10 +236,15 @@ def main() -> int:
         folder = Path(place)
         write_switches(sample, folder)
         tests = record(folder)
-        for number, change in enumerate(sample):
-            noticed = is_noticed(number, change, tests.get(number, Tests()), folder)
-            survived += not noticed
-            print(f"{number + 1}/{len(sample)} {'noticed' if noticed else 'NOT NOTICED'}: {change}", flush=True)
+
+        def try_change(number: int) -> bool:
+            return is_noticed(number, sample[number], tests.get(number, Tests()), folder)
+
+        with ThreadPoolExecutor(AT_A_TIME) as pool:
+            for number, noticed in enumerate(pool.map(try_change, range(len(sample)))):
+                survived += not noticed
+                said = "noticed" if noticed else "NOT NOTICED"
+                print(f"{number + 1}/{len(sample)} {said}: {sample[number]}", flush=True)
     print(f"mutants: of {len(everything)} changes {len(sample)} made, {survived} noticed by none")
     return 1 if survived else 0
 

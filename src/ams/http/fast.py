@@ -21,7 +21,6 @@ from ams.access.rates import ConnectionSlots, QuotaSlots, Rates
 from ams.core.ack_ids import AckIds
 from ams.core.errors import NotAuthenticated, OwnedElsewhere
 from ams.core.names import ProjectName, SubscriptionName, TopicName, UserId, ack_prefix, checked_name
-from ams.core.quotas import WAITING_PULLS, Quotas
 from ams.http import messages
 from ams.http.asgi import Receive, query_value
 from ams.http.bodies import BIG_BODY
@@ -238,16 +237,16 @@ class FastRoutes:
         deliverer: Deliverer,
         working: Working,
         invalidations: Invalidations,
+        waiting_pulls: QuotaSlots,
         *,
         strict: bool,
         workers: Pool | None = None,
         forwarder: Forwarder | None = None,
-        waiting: QuotaSlots | None = None,
     ) -> None:
         """`strict` refuses data that is not base64. `forwarder` is needed where other nodes work on parallel
-        subscriptions. `waiting` says how many pulls of a project may wait; absent: any number.
+        subscriptions.
         """
-        self._waiting = waiting or QuotaSlots(Quotas(), WAITING_PULLS)
+        self._waiting_pulls = waiting_pulls
         self.gate = gate
         self.bodies = bodies
         self._publisher = publisher
@@ -407,7 +406,7 @@ class FastRoutes:
     async def _pull_later(self, call: Call, subscription: Subscription, body: bytes) -> bytes:
         """Wait until there is something, or the time is over or the client has left; look at rights after each wait."""
         until = asyncio.get_running_loop().time() + self._deliverer.wait_seconds
-        with self._waiting.taken(call.caller.here):
+        with self._waiting_pulls.taken(call.caller.here):
             left = gone(call.receive)
             try:
                 while await self._wait(call, subscription, until, left):

@@ -21,7 +21,6 @@ from ams.access.rates import QuotaSlots
 from ams.core.ack_ids import MAX_ACK_DEADLINE, MIN_ACK_DEADLINE
 from ams.core.errors import AmsError, Conflict, InvalidInput, NotFound, Overloaded, OwnedElsewhere
 from ams.core.names import Offset, SubscriptionId
-from ams.core.quotas import STREAMS, Quotas
 from ams.http.limits import ClientLeft
 from ams.pubsub import fields, messages, protos
 from ams.pubsub.calls import Call, Calls
@@ -57,11 +56,9 @@ class Ended(Overloaded):
 class Streams:
     """All streams of this process."""
 
-    def __init__(
-        self, leases: Leases, calls: Calls, relay: Relays | None = None, slots: QuotaSlots | None = None
-    ) -> None:
-        """`relay` is needed where other nodes own subscriptions; `slots` are those of projects, absent: any number."""
-        self._slots = slots or QuotaSlots(Quotas(), STREAMS)
+    def __init__(self, leases: Leases, calls: Calls, slots: QuotaSlots, relay: Relays | None = None) -> None:
+        """`slots` are those of projects for streams; `relay` is needed where other nodes own subscriptions."""
+        self._slots = slots
         self._relay = relay
         self._leases = leases
         self._calls = calls

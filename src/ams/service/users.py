@@ -45,7 +45,7 @@ from ams.storage.secrets import new_token
 MAX_TOKENS = 100
 LATEST = Milliseconds(253_402_300_799_000)
 """The last second that can be written as a date."""
-ACTIONS = frozenset(action for action in PERMISSIONS if not needs_all_rights(action))
+TOKEN_ACTIONS = frozenset(action for action in PERMISSIONS if not needs_all_rights(action))
 STORE_USES_SECONDS = 60.0
 UNKNOWN_NAME = "Token doesn't exist"
 
@@ -284,7 +284,7 @@ class Tokens:
         """
         owner = await self._managed(caller, user)
         until = self._until(caller, expires_on, lifetime)
-        given = None if wanted is None else rights.checked(wanted, ACTIONS)
+        given = None if wanted is None else rights.checked(wanted, TOKEN_ACTIONS)
         if len(await self.registry.named_tokens.of(owner.id)) >= MAX_TOKENS:
             raise Conflict(f"A user has at most {MAX_TOKENS} named tokens: revoke one that is not used any more")
         return await self.registry.named_tokens.create(

@@ -190,8 +190,8 @@ def assemble(
     gate = Gate(admission, settings.auth_option, rates, slots.connections)
     bodies = Bodies(settings.max_body_bytes, affordable(settings.max_buffered_bytes), settings.request_seconds)
     fast = FastRoutes(
-        gate, bodies, publisher, deliverer, working, registry.invalidations, strict=settings.strict_data,
-        workers=workers, forwarder=nodes.forwarder, waiting=slots.waiting_pulls,
+        gate, bodies, publisher, deliverer, working, registry.invalidations, slots.waiting_pulls,
+        strict=settings.strict_data, workers=workers, forwarder=nodes.forwarder,
     )  # fmt: skip
     schemas = Schemas(registry, log, validators)
     losses = LossTotal(log, cursors)

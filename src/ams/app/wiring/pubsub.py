@@ -42,7 +42,7 @@ async def pubsub(
     relays = _relays(settings, made, certificate)
     calls = _calls(settings, made, certificate, relays)
     leases = Leases(made.deliverer, made.working)
-    streams = Streams(leases, calls, relays, made.slots.streams)
+    streams = Streams(leases, calls, made.slots.streams, relays)
     services = {
         publisher.NAME: PublisherRpcs(
             cases.topics, cases.publisher, cases.retention, cases.subscriptions, cases.snapshots, cases.schemas

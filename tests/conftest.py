@@ -9,13 +9,14 @@ from collections.abc import Generator
 
 import pytest
 import structlog
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.support import marks, shape
 
 pytest_plugins = ["tests.support.fixtures"]
 
-settings.register_profile("use_cases", deadline=None)  # no test asserts a time: the machines are shared
+# No test asserts a time: the machines are shared.
+settings.register_profile("use_cases", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("use_cases")
 
 SPARK = ("tests/pipeline/", "tests/acceptance/")

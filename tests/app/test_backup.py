@@ -30,6 +30,7 @@ from ams.storage.cursors.base import NO_DEADLINE
 from ams.storage.folder import RESTORING, Folder
 from ams.storage.log.embedded import Part
 from tests.support.engines import open_engines
+from tests.support.loop_time import pass_loop_time
 from tests.support.service import running_service
 from tests.support.use_cases import UseCases, open_use_cases
 from tests.support.waiting import wait_until_async
@@ -425,14 +426,19 @@ async def test_a_service_that_ends_meanwhile_is_noticed(tmp_path: Path) -> None:
         kept.confirm()
 
 
-async def test_a_copy_that_says_nothing_is_given_up_with_a_warning_and_retention_goes_on(tmp_path: Path) -> None:
-    async with answered(tmp_path, silent_seconds=0.1) as use_cases:
+async def test_a_copy_that_says_nothing_is_given_up_with_a_warning_and_retention_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with answered(tmp_path, silent_seconds=60) as use_cases:
         await sealed(use_cases)
         with capture_logs() as logged:
             kept = await asyncio.to_thread(keep, str(tmp_path))
+            pass_loop_time(monkeypatch, 30)
+            await wait_until_async(lambda: "backup.silent" in [each["event"] for each in logged])
+            pass_loop_time(monkeypatch, 30)
             await until_dropped(use_cases, tmp_path)
 
-        with closing(kept), pytest.raises(Unusable, match=r"gave this backup up: nothing was copied for 0\.1 s"):
+        with closing(kept), pytest.raises(Unusable, match=r"gave this backup up: nothing was copied for 60 s"):
             await asyncio.to_thread(kept.confirm)
         assert [each["event"] for each in logged if each["log_level"] == "warning"] == [
             "backup.silent",

@@ -61,7 +61,7 @@ def front(front_authority: Authority, front_pair: Pair) -> Iterator[Served]:
 
 @pytest.fixture(scope="module")
 def impatient(front_authority: Authority, front_pair: Pair) -> Iterator[Served]:
-    limits = ListenerLimits(connections=100, handshake_seconds=0.5, goodbye_seconds=0.5)
+    limits = ListenerLimits(connections=100, handshake_seconds=2.0, goodbye_seconds=0.5)
     with served(front_pair, front_authority.pair.chain, limits=limits, head_seconds=0.5, read_seconds=0.5) as running:
         yield running
 

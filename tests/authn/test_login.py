@@ -294,7 +294,7 @@ async def test_logins_of_one_user_at_one_time_are_one_request_whoever_goes_away_
     await site.all()
     await site.ask()
     site.world.service.heads.clear()
-    site.world.service.behaviour = waits(0.5, GOOD)  # long enough for all of them to come
+    site.world.service.behaviour = waits(2.0, GOOD)  # long enough for all of them to come
 
     first, *others = (asyncio.create_task(site.ask()) for _ in range(20))
     await wait_until_async(lambda: site.world.service.heads)

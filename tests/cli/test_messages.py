@@ -21,6 +21,7 @@ from ams.cli.messages import REQUEST_MESSAGES, MessageFilter, data_text, request
 from ams.client import Message, wire
 from tests.cli.conftest import Ams, Begin
 from tests.client.stub import CUT, stub_server
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 def payloads(source: io.BufferedReader, attributes: dict[str, str] | None = None) -> list[bytes]:
@@ -219,7 +220,7 @@ def test_new_messages_are_shown_until_a_signal_and_nothing_stays(ams: Ams, follo
     assert first.split()[0] == "1"
     assert first.split()[2:] == ["k=v", "first"]
     assert second.split()[-1] == "second"
-    assert process.wait(timeout=10) == 130
+    assert process.wait(timeout=PATIENCE_SECONDS) == 130
     assert subscriptions(ams) == []
 
 
@@ -247,7 +248,7 @@ def test_a_reader_that_goes_away_ends_it_quietly(ams: Ams, follow: Begin) -> Non
     process.stdout.close()
     ams("publish", "jobs", "--data", "unseen")
 
-    assert process.wait(timeout=10) == 141
+    assert process.wait(timeout=PATIENCE_SECONDS) == 141
     assert process.stderr.read() == ""
     assert subscriptions(ams) == []
 

@@ -6,6 +6,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,22 +15,26 @@ import pytest
 from ams.client import Client, Message, ReceivedMessage, wire
 from ams.client.wire import ParallelOptions
 from tests.support.served import Served
+from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
 
 FASTER = 5
 """How much faster time passes where leases have to end, the shortest of which are of ten seconds."""
 
 
 class Handler:
-    """A handler for either face, which says what it was given, and does what a test wants."""
+    """A handler for either face, which says what it was given, and does what a test wants.
 
-    def __init__(self, face: str, act: Callable[[ReceivedMessage], float | None] = lambda _: None) -> None:
+    It works on a message for the seconds that `act` returns, or until the event that it returns is set.
+    """
+
+    def __init__(self, face: str, act: Callable[[ReceivedMessage], float | Event | None] = lambda _: None) -> None:
         self._act = act
         self.seen: list[bytes] = []
         self.at_once, self.most = 0, 0
         self._lock = threading.Lock()
         self.handle: Any = self._in_thread if face == "threads" else self._on_loop
 
-    def _begin(self, message: ReceivedMessage) -> float:
+    def _begin(self, message: ReceivedMessage) -> Event | float:
         with self._lock:
             self.seen.append(message.data)
             self.at_once += 1
@@ -42,13 +47,15 @@ class Handler:
 
     def _in_thread(self, message: ReceivedMessage) -> None:
         try:
-            time.sleep(self._begin(message))
+            wanted = self._begin(message)
+            wanted.wait(PATIENCE_SECONDS) if isinstance(wanted, Event) else time.sleep(wanted)
         finally:
             self._end()
 
     async def _on_loop(self, message: ReceivedMessage) -> None:
         try:
-            await asyncio.sleep(self._begin(message))
+            wanted = self._begin(message)
+            await (wait_until_async(wanted.is_set) if isinstance(wanted, Event) else asyncio.sleep(wanted))
         finally:
             self._end()
 

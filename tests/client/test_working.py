@@ -23,9 +23,8 @@ from tests.client.faces import open_client
 from tests.client.handlers import FASTER, Handler, backlog, let_time_pass_faster, made, passing, publish
 from tests.support.documents import environment
 from tests.support.served import Served, served
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
-SECONDS = 30
 LONGER_THAN_A_LEASE = 12 / FASTER
 ON_ONE_FACE = pytest.mark.parametrize("face", ["asyncio"])
 """For what the worker decides, which is one for both faces."""
@@ -95,21 +94,23 @@ def test_work_ends_after_so_many_messages(client: Client, either: Any, face: str
 def test_no_more_is_on_lease_than_was_said(client: Client, either: Any, face: str, project: str) -> None:
     publish(client, project, 20)
     free: list[int] = []
+    looked = threading.Event()
 
     def look() -> None:
         free.append(len(client.project(project).subscription("s").pull(100, wait=False)))
+        looked.set()
 
     looking = threading.Thread(target=look)
 
-    def look_soon(_: ReceivedMessage) -> float:
-        if len(handler.seen) == 1:
+    def look_soon(_: ReceivedMessage) -> threading.Event:
+        if len(handler.seen) == 2:
             looking.start()
-        return 1 if len(handler.seen) <= 2 else 0  # the first two hold up the others while it is looked
+        return looked  # the first two hold up the others while it is looked
 
     handler = Handler(face, look_soon)
     either.work("s", handler.handle, project=project, concurrency=2, prefetch=3, max_messages=5)
 
-    looking.join(SECONDS)
+    looking.join(PATIENCE_SECONDS)
     assert free == [15]
 
 
@@ -133,13 +134,18 @@ def test_a_stop_finishes_what_was_begun_and_gives_back(client: Client, either: A
 
 def test_what_does_not_end_in_time_is_given_back(client: Client, either: Any, face: str, project: str) -> None:
     publish(client, project, 2)
-    stop = threading.Event()
+    stop, over = threading.Event(), threading.Event()
 
-    def begin(message: ReceivedMessage) -> float:
+    def stop_soon() -> None:
+        wait_until(lambda: backlog(client, project) == 1)
         stop.set()
-        return 0 if message.data == b"0" else 4
 
-    done = either.work("s", Handler(face, begin).handle, project=project, stop=stop, grace=0.1)
+    stopping = threading.Thread(target=stop_soon)
+    stopping.start()
+    handler = Handler(face, lambda message: 0 if message.data == b"0" else over)
+    done = either.work("s", handler.handle, project=project, stop=stop, grace=0.1)
+    over.set()
+    stopping.join()
 
     assert done == Worked(worked=1, given_back=1)
     again = client.project(project).subscription("s").pull(100)

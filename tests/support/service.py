@@ -64,7 +64,7 @@ class LiveService:
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout=15)
+        return self.process.wait(timeout=PATIENCE_SECONDS)
 
 
 def make_subscription(http: httpx.Client, topic: str = "T", subscription: str = "S") -> None:
@@ -100,7 +100,7 @@ def live_service(
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
             try:
-                process.wait(timeout=15)
+                process.wait(timeout=PATIENCE_SECONDS)
             except subprocess.TimeoutExpired:
                 process.kill()
         process.wait()

@@ -21,9 +21,7 @@ from ams.web.listener import Listener, ListenerLimits
 from ams.web.server import listen
 from tests.support.certificates import Pair
 from tests.support.loop_thread import on_loop_thread
-
-SECONDS = 10.0
-"""Longer than anything takes here."""
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 async def who(scope: dict[str, Any], receive: Receive, send: Send) -> None:
@@ -89,7 +87,7 @@ class Served:
         self, *, cert: Pair | None = None, preface: bytes = b"", pieces: int = 1, source: str = "127.0.0.1"
     ) -> ssl.SSLSocket:
         """Return a connection after its handshake; the preface is sent before, in so many pieces."""
-        raw = socket.create_connection(("127.0.0.1", self.port), SECONDS, (source, 0))
+        raw = socket.create_connection(("127.0.0.1", self.port), PATIENCE_SECONDS, (source, 0))
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         size = max(len(preface) // pieces, 1)
         for start in range(0, len(preface), size):

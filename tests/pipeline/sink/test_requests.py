@@ -15,6 +15,7 @@ from pyspark.sql import types as T
 from ams.pipeline.errors import StaleCheckpoint, WrongOption, WrongRow
 from ams.pipeline.sink.requests import Chunk, Chunker, Encoded, Lane, Limits, Rows, Sender, layout
 from ams.pipeline.sink.writer import local_folder, refuse_stale
+from tests.support.waiting import PATIENCE_SECONDS
 
 TYPES: dict[str, T.DataType] = {
     "binary": T.BinaryType(),
@@ -193,7 +194,7 @@ def test_the_requests_of_a_topic_are_sent_one_after_another_in_order() -> None:
 
 
 def test_topics_do_not_wait_for_each_other() -> None:
-    meeting = threading.Barrier(2, timeout=10)
+    meeting = threading.Barrier(2, timeout=PATIENCE_SECONDS)
 
     with Sender(lambda _: meeting.wait() and None) as sender:
         sender.put(_chunk("a", 0))

@@ -82,7 +82,7 @@ def test_a_kept_connection_that_was_cut_is_replaced(face: str, stub: Stub) -> No
 def test_a_slow_answer_is_waited_for_only_so_long(face: str, stub: Stub) -> None:
     stub.slow = threading.Event()
 
-    with open_client(face, stub.url, timeout=0.5, retry=Retry(attempts=2, first=0)) as client:
+    with open_client(face, stub.url, timeout=2, retry=Retry(attempts=2, first=0)) as client:
         with pytest.raises(Unreachable, match="in time") as raised:
             client.call(wire.get_status())
         stub.slow.set()

@@ -235,9 +235,7 @@ class Keys(DocumentCache[_Source, Issuer, FetchedKeys]):
     def state(self, issuer: Issuer) -> KeysState:
         """Return the state of the keys; nothing is fetched for it."""
         state = self.known(issuer)
-        if state.document is None:
-            return KeysState(None, (), self.away(issuer))
-        keys, oddities, _, fetched_on = state.document
+        keys, oddities, _, fetched_on = state.document or _NO_KEYS
         failure = self.away(issuer) or "; ".join(oddities[:MOST_ODDITIES])
         if not state.is_good(self._clock.monotonic()):
             return KeysState(None, (), failure)

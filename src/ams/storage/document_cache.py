@@ -151,7 +151,7 @@ class DocumentCache(Generic[Key, Source, Document]):
             if now - state.used_at > self.unused_ms:
                 self.states.pop(key, None)
                 await asyncio.to_thread(self._remove_files, [key])
-            elif not state.noted_at <= now < state.refresh_at:
+            elif self.states.get(key) is state and not state.noted_at <= now < state.refresh_at:
                 await asyncio.shield(self.start_fetch(state.source))
 
     async def close(self) -> None:

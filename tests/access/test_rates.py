@@ -9,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ams.access.admission import Caller
-from ams.access.rates import QuotaSlots, Rate, Rates, SharedRate
+from ams.access.rates import QuotaSlots, Rates, SharedRate
 from ams.core.clock import ManualClock
 from ams.core.errors import QuotaExceeded, RateLimited
 from ams.core.names import ProjectId, ProjectName, UserId, UserName
 from ams.core.quotas import REQUESTS, STREAMS, Limits, Quotas
+from ams.core.rate import Rate
 from ams.storage.registry.records import Project
 
 

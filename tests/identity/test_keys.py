@@ -12,13 +12,15 @@ from typing import Any
 import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
+from structlog.testing import capture_logs
 
-from ams.core.clock import ManualClock, Milliseconds
+from ams.core.clock import ManualClock
 from ams.core.errors import TokenRefused
 from ams.core.issuer import Issuer
 from ams.identity.issuers import IssuerFailed
-from ams.identity.keys import AGAIN, GOOD, NO_GENERATION, REFRESH, KeyFiles, Keys, KeySet, KeysState, StoredKeySet
+from ams.identity.keys import GOOD, NO_GENERATION, REFRESH, Keys, KeySet, KeysState
 from ams.outgoing.client import HttpClient
+from ams.storage.document_cache import RETRY_MS
 from demo.issuer import DISCOVERY, JWKS, ExampleIssuer, IssuerResponse
 from tests.identity.conftest import LOOPBACK
 
@@ -121,7 +123,6 @@ def test_what_is_published_again_is_the_same_without_what_is_not_used() -> None:
     assert read(key.published(), GOOD_KEY).keys == (key,)
 
 
-FETCHED_ON = Milliseconds(1_700_000_000_000)
 Start = Callable[..., AbstractAsyncContextManager["Asked"]]
 AWAY = "The keys of issuer example cannot be had now"
 
@@ -246,7 +247,7 @@ async def test_keys_change_with_the_issuer_and_a_vanished_key_is_not_believed_an
     assert asked.generation == generation
 
     asked.example.rotate()
-    asked.clock.advance(AGAIN)
+    asked.clock.advance(RETRY_MS)
     assert await asked.accepts()
     assert asked.generation not in (generation, NO_GENERATION)
     assert (await asked.refusal(old))[0].startswith("The token is signed with a key")
@@ -303,7 +304,7 @@ async def test_made_up_key_ids_have_the_issuer_asked_once_in_half_a_minute(asked
 
     assert await asked.accepts()
     asked.example.rotate()
-    asked.clock.advance(AGAIN)
+    asked.clock.advance(RETRY_MS)
     assert await asked.accepts()
     assert asked.fetches == 3
 
@@ -329,7 +330,7 @@ async def test_a_key_set_that_lies_is_a_refusal_that_is_shown_and_ends(asked: As
     del asked.example.instead[JWKS]
     odd = [{"kty": "oct", "kid": "a", "k": "c2VjcmV0"}, *asked.example.public_keys()]
     asked.example.lie = json.dumps({"keys": odd}).encode()
-    asked.clock.advance(AGAIN)
+    asked.clock.advance(RETRY_MS)
     assert await asked.accepts()
     assert asked.state.failure == "key a is left out: it is symmetric"
     assert "a" not in asked.state.ids
@@ -369,7 +370,7 @@ async def test_an_issuer_that_goes_away_leaves_its_keys_good_for_a_day(asked: As
     assert await asked.refusal(token) == (AWAY, True)
 
     asked.example.start()
-    asked.clock.advance(AGAIN)
+    asked.clock.advance(RETRY_MS)
     assert await asked.accepts(token)
     assert asked.generation == generation  # they are the same keys
 
@@ -383,7 +384,7 @@ async def test_keys_that_moved_are_found_again(asked: Asked) -> None:
     asked.example.instead["/keys"] = IssuerResponse(200, json.dumps({"keys": asked.example.public_keys()}).encode())
 
     assert await asked.refusal() == (AWAY, True)
-    asked.clock.advance(AGAIN)
+    asked.clock.advance(RETRY_MS)
     assert await asked.accepts()
 
 
@@ -449,29 +450,34 @@ async def test_what_is_forgotten_is_in_no_memory_or_file(start: Start, example: 
         assert asked.generation not in (generation, NO_GENERATION)
 
 
-async def test_keys_that_cannot_be_kept_are_used_too(start: Start, example: ExampleIssuer, tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    async with start(tmp_path / "file") as asked:
-        assert await asked.accepts()
-
-
-def test_kept_keys_are_the_owners_and_a_torn_file_is_none(
-    example: ExampleIssuer, issuer: Issuer, tmp_path: Path
+async def test_kept_keys_are_one_file_of_the_issuers_name_and_a_torn_one_is_none(
+    start: Start, example: ExampleIssuer, tmp_path: Path
 ) -> None:
-    kept, found = KeyFiles(str(tmp_path / "issuers")), KeySet.of(example.public_keys())
-    assert kept.read(issuer) is None
-    kept.write(issuer, found.keys, FETCHED_ON)
-
-    assert kept.read(issuer) == StoredKeySet(found, FETCHED_ON)
-    path = tmp_path / "issuers" / "example.json"
-    assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
-    assert os.listdir(path.parent) == ["example.json"]
-
+    async with start() as asked:
+        await asked.accepts()
+    assert os.listdir(tmp_path) == ["example.json"]
+    path = tmp_path / "example.json"
     whole = path.read_bytes()
+    example.stop()
+
     odd = whole.replace(b'"EC"', b"1").replace(b'"RSA"', b"2")
     for data in (b"", whole[: len(whole) // 2], b"[]", b"{}", b"\xff", odd):
         path.write_bytes(data)
-        assert kept.read(issuer) is None
-    path.unlink()
-    path.mkdir()
-    assert kept.read(issuer) is None
+        with capture_logs() as lines:
+            async with start() as asked:
+                assert await asked.refusal() == (AWAY, True)
+        assert [each["event"] for each in lines] == ["issuer.no_keys", "issuer.kept_keys_unreadable"]
+        assert lines[1]["issuer"] == "example"
+    path.write_bytes(whole)
+    async with start() as asked:
+        assert await asked.accepts()
+
+
+async def test_keys_that_cannot_be_kept_are_used_and_told(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with capture_logs() as lines:
+        async with start(tmp_path / "file") as asked:
+            assert await asked.accepts()
+    assert {"event": "issuer.keys_not_kept", "issuer": "example", "reason": "Not a directory"}.items() <= lines[
+        -1
+    ].items()

@@ -17,46 +17,13 @@ from ams.core.errors import RateLimited
 from ams.core.fair_share import UNLIMITED, FairShare
 from ams.core.names import ProjectId, UserId
 from ams.core.quotas import CONNECTIONS, REQUESTS, Quotas, exceeded
+from ams.core.rate import Rate
 from ams.storage.registry.records import Project
 
 SHARE_MS = 2000
 """Users who ask a project within so long share its rate. Longer than the second after which refused clients retry."""
-_REQUEST_COST = 1000
-"""A rate earns as much in a millisecond as it allows in a second, so all numbers are whole."""
 _FEWEST = 1024
-"""Keys that are kept without looking for those that can be forgotten."""
-
-
-class Rate:
-    """A number of requests a second for each key; the generic cell rate algorithm, which needs one number a key."""
-
-    def __init__(self, per_second: int, clock: Clock) -> None:
-        """`per_second` is at least 1."""
-        self._per_second = per_second
-        self._clock = clock
-        self._free_at: dict[str, int] = {}
-        """When everything taken so far would be earned at exactly this rate; absent: it is already."""
-        self._most = _FEWEST
-
-    def allows(self, key: str, sharers: int = 1) -> bool:
-        """Return whether there is a request left for `key`, which has one of so many even shares; takes nothing."""
-        patience = max((self._per_second - sharers) * _REQUEST_COST, 0)
-        return self._free_at.get(key, 0) - self._now() <= patience
-
-    def leaves(self, key: str, reserve: int) -> bool:
-        """Return whether so many requests are left for `key` beside one; takes nothing."""
-        return self._free_at.get(key, 0) - self._now() <= (self._per_second - 1 - reserve) * _REQUEST_COST
-
-    def take(self, key: str, sharers: int = 1) -> None:
-        """Count a request of `key`, which must be allowed."""
-        now = self._now()
-        self._free_at[key] = max(self._free_at.get(key, 0), now) + sharers * _REQUEST_COST
-        if len(self._free_at) > self._most:
-            self._free_at = {each: free for each, free in self._free_at.items() if free > now}
-            self._most = max(2 * len(self._free_at), _FEWEST)
-
-    def _now(self) -> int:
-        return self._clock.monotonic() * self._per_second
+"""Projects that are kept without looking for those that can be forgotten."""
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ from urllib.parse import quote_plus, urlencode, urlsplit
 import msgspec
 import structlog
 
-from ams.core.cache import ExpiringCache, LruCache
+from ams.core.cache import LruCache
 from ams.core.clock import Clock
 from ams.core.errors import TokenRefused
 from ams.core.issuer import Issuer
@@ -27,12 +27,12 @@ from ams.identity.tokens import shown
 from ams.outgoing.client import HttpClient, RequestFailed
 from ams.outgoing.guard import Guard
 from ams.outgoing.sharing import Shared
+from ams.storage.document_cache import DocumentCache, Edition
 
 logger = structlog.get_logger("ams.identity")
 
 PATH = "/.well-known/openid-configuration"
 KEPT = 3_600_000  # milliseconds that a description is used again
-MOST_KEPT = 1000
 SECONDS = 5.0
 MOST_BYTES = 1024 * 1024
 FOR_TOKENS, FOR_PEOPLE = ("jwks_uri", "introspection_endpoint"), ("authorization_endpoint", "token_endpoint")
@@ -66,13 +66,14 @@ def read_object(data: bytes, what: str) -> dict[str, Any]:
         raise IssuerFailed(f"{what} is no JSON object") from None
 
 
-class Discovery:
+class Discovery(DocumentCache[str, Issuer, Description]):
     """Asks issuers for their descriptions. URLs of an issuer's settings win, and need no description."""
 
+    retry_ms = 0  # keys have a pause of their own
+
     def __init__(self, client: HttpClient, clock: Clock) -> None:
+        super().__init__(clock.monotonic)
         self._client = client
-        self._known: ExpiringCache[str, Description] = ExpiringCache(MOST_KEPT, KEPT, clock.monotonic)
-        self._going_on: Shared[str, Description] = Shared()
 
     async def jwks_url(self, issuer: Issuer) -> str:
         """Return where the keys are; raise `IssuerFailed`."""
@@ -86,23 +87,17 @@ class Discovery:
         """Return where people log in, and where their code is exchanged for a token; raise `IssuerFailed`."""
         return await self._described(issuer, "authorization_endpoint"), await self._described(issuer, "token_endpoint")
 
-    def forget(self, issuer: Issuer) -> None:
-        """Ask for the description again the next time: a URL of it was not there."""
-        self._known.discard(issuer.url)
-
-    async def close(self) -> None:
-        """Stop asking."""
-        await self._going_on.close()
-
     async def _described(self, issuer: Issuer, name: str) -> str:
-        known = self._known.get(issuer.url)
-        if known is None:
-            known = await self._going_on.result(issuer.url, lambda: self._asked(issuer.url))
-        if not known.get(name):
+        description = await self.document(issuer)
+        if not description.get(name):
             raise IssuerFailed(f"its description has no {name}")
-        return known[name]
+        return description[name]
 
-    async def _asked(self, url: str) -> Description:
+    def _key_of(self, issuer: Issuer) -> str:
+        return issuer.url
+
+    async def _fetch(self, issuer: Issuer, before: Description | None) -> Edition[Description]:
+        url = issuer.url
         try:
             data = await self._client.get(url.rstrip("/") + PATH, ACCEPT)
         except RequestFailed as error:
@@ -114,8 +109,8 @@ class Discovery:
         for name in FOR_PEOPLE:  # a mistake there is no reason to refuse tokens
             with contextlib.suppress(IssuerFailed):
                 found[name] = _url(said, name, url)
-        self._known.put(url, found)
-        return found
+        ends_at = self._now() + KEPT
+        return Edition(found, ends_at, ends_at)
 
 
 def _url(said: dict[str, Any], name: str, issuer_url: str) -> str:

@@ -8,12 +8,9 @@ Of an issuer's JSON Web Key Set (RFC 7517), PyJWT drops unusable keys without a 
 keys. Here these are left out and said: an issuer that publishes one lets all others sign in its name.
 """
 
-import asyncio
-import contextlib
 import itertools
-import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import jwt
@@ -27,8 +24,7 @@ from ams.core.issuer import Issuer
 from ams.core.names import IssuerName
 from ams.identity.issuers import ACCEPT, Discovery, IssuerFailed, read_object
 from ams.outgoing.client import HttpClient, RequestFailed
-from ams.outgoing.sharing import Shared
-from ams.storage.files import Disk, write_whole
+from ams.storage.document_cache import DocumentCache, Edition
 
 logger = structlog.get_logger("ams.identity")
 
@@ -39,7 +35,6 @@ MOST_EXPONENT_BITS = 32
 MOST_ID = 255  # characters of a key's id, and of the name of an algorithm
 REFRESH = 3_600_000  # milliseconds after which keys that are in use are fetched again
 GOOD = 24 * 3_600_000  # milliseconds that keys are good for when the issuer is away
-AGAIN = 30_000  # milliseconds before an issuer is asked again that failed, or does not have a key that a token names
 MOST_ODDITIES = 5  # of a key set, that are shown
 NO_GENERATION = 0  # of an issuer whose keys are not known, or are too old
 _MOST_NUMBER = 2048  # characters of a number of a key: more than `MOST_BITS` have
@@ -177,30 +172,12 @@ class KeysState(NamedTuple):
     failure: str
 
 
-@dataclass(frozen=True, slots=True)
-class _SourceState:
-    """Known of a source; moments are of the monotonic clock, but `fetched_on`.
+class FetchedKeys(NamedTuple):
+    """Keys of an issuer, when they were fetched, and their generation."""
 
-    A token that names an unknown key has the keys fetched again from `again_at` on.
-    """
-
-    keys: tuple[PublishedKey, ...] = ()
-    generation: int = NO_GENERATION
-    fetched_on: Milliseconds | None = None
-    good_until: int = 0
-    refresh_at: int = 0
-    again_at: int = 0
-    failure: str = ""
-    oddities: tuple[str, ...] = ()
-
-
-_NOTHING = _SourceState()
-
-
-class StoredKeySet(NamedTuple):
-    """Keys as they were kept."""
-
-    keys: KeySet
+    keys: tuple[PublishedKey, ...]
+    oddities: tuple[str, ...]
+    generation: int
     fetched_on: Milliseconds
 
 
@@ -214,84 +191,30 @@ class _File(msgspec.Struct):
 _decoder = msgspec.json.Decoder(_File)
 
 
-class KeyFiles:
-    """The files. One that cannot be read or written is logged, and is as if it were not there."""
-
-    def __init__(self, folder: str) -> None:
-        """`folder` is made when it is needed; empty: nothing is kept."""
-        self._folder = folder
-
-    def read(self, issuer: Issuer) -> StoredKeySet | None:
-        """Return the keys that were kept for an issuer of this name and these URLs."""
-        if not self._folder:
-            return None
-        try:
-            with open(self._path(issuer), "rb") as file:
-                kept = _decoder.decode(file.read())
-            if (kept.url, kept.jwks_url) != (issuer.url, issuer.jwks_url):
-                return None
-            return StoredKeySet(KeySet.of(kept.keys), Milliseconds(kept.fetched_on))
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, RecursionError, IssuerFailed) as error:
-            logger.warning("issuer.kept_keys_unreadable", issuer=issuer.name, reason=str(error))
-            return None
-
-    def write(self, issuer: Issuer, keys: Sequence[PublishedKey], fetched_on: Milliseconds) -> None:
-        """Keep keys in place of those before."""
-        if not self._folder:
-            return
-        file = _File(issuer.url, issuer.jwks_url, fetched_on, [key.published() for key in keys])
-        try:
-            Disk().make_folder(self._folder)
-            write_whole(Disk(), self._path(issuer), msgspec.json.encode(file))
-        except OSError as error:
-            logger.warning("issuer.keys_not_kept", issuer=issuer.name, reason=error.strerror)
-
-    def remove(self, issuer: Issuer) -> None:
-        """Keep nothing for an issuer of this name."""
-        if self._folder:
-            with contextlib.suppress(OSError):
-                os.unlink(self._path(issuer))
-
-    def _path(self, issuer: Issuer) -> str:
-        return os.path.join(self._folder, f"{issuer.name}.json")
-
-
-class Keys:
+class Keys(DocumentCache[_Source, Issuer, FetchedKeys]):
     """Keys by issuer. `folder` is where they are kept; empty: nothing is kept over a restart."""
 
     def __init__(self, client: HttpClient, folder: str, clock: Clock, discovery: Discovery | None = None) -> None:
         """`discovery` is shared with other requests to the same issuers."""
+        super().__init__(clock.monotonic, folder)
         self._client = client
-        self._kept = KeyFiles(folder)
         self._clock = clock
         self._discovery = discovery or Discovery(client, clock)
-        self._known: dict[_Source, _SourceState] = {}
-        self._going_on: Shared[_Source, None] = Shared()
         self._generations = itertools.count(NO_GENERATION + 1)
 
     async def key(self, issuer: Issuer, kid: str | None, algorithm: str) -> jwt.PyJWK:
         """Return the key for a token's signature; raise `TokenRefused`, `later` when the keys cannot be had now."""
-        if self._is_too_old(self._of(issuer)):
-            if self._may_ask(issuer):
-                await self._going_on.result(_source(issuer), lambda: self._fetched(issuer))
-            if self._is_too_old(self._of(issuer)):
-                raise _not_had(issuer)
-        known = self._of(issuer)
-        if self._clock.monotonic() >= known.refresh_at:
-            self._going_on.start(_source(issuer), lambda: self._fetched(issuer))
-        found = _found(known.keys, kid, algorithm)
-        if found is None:
-            if not self._may_ask(issuer):
-                raise TokenRefused("The token is signed with a key that is not known yet", later=True)
-            # Noted before the request: made-up key ids must not cause a request to the issuer each.
-            self._known[_source(issuer)] = replace(known, again_at=self._clock.monotonic() + AGAIN)
-            await self._going_on.result(_source(issuer), lambda: self._fetched(issuer))
-            known = self._of(issuer)
-            found = _found(known.keys, kid, algorithm)
-        if found is None and known.failure:
+        state = await self.get(issuer)
+        if state.document is None or not state.is_good(self._clock.monotonic()):
             raise _not_had(issuer)
+        found = _found(state.document.keys, kid, algorithm)
+        if found is None:
+            newer = await self.get_newer(issuer)
+            if newer is None:
+                raise TokenRefused("The token is signed with a key that is not known yet", later=True)
+            found = _found(newer.document.keys if newer.document else (), kid, algorithm)
+            if found is None and newer.failure:
+                raise _not_had(issuer)
         if found is None:
             raise TokenRefused("The token is signed with a key that its issuer does not have")
         return found.usable(algorithm)
@@ -302,66 +225,56 @@ class Keys:
         It is that of a key as long as nothing was awaited since `key` returned it. Keys that are due are fetched again
         in the background of the running event loop.
         """
-        known = self._known.get((issuer.name, issuer.url, issuer.jwks_url), _NOTHING)
-        now = self._clock.monotonic()
-        if now >= known.good_until:
+        state, now = self.known(issuer), self._clock.monotonic()
+        if state.document is None or not state.is_good(now):
             return NO_GENERATION
-        if now >= known.refresh_at:
-            self._going_on.start(_source(issuer), lambda: self._fetched(issuer))
-        return known.generation
+        if now >= state.refresh_at:
+            self.start_fetch(issuer)
+        return state.document.generation
 
     def state(self, issuer: Issuer) -> KeysState:
         """Return the state of the keys; nothing is fetched for it."""
-        known = self._of(issuer)
-        failure = known.failure or "; ".join(known.oddities[:MOST_ODDITIES])
-        if self._is_too_old(known):
+        state = self.known(issuer)
+        keys, oddities, _, fetched_on = state.document or _NO_KEYS
+        failure = self.away(issuer) or "; ".join(oddities[:MOST_ODDITIES])
+        if not state.is_good(self._clock.monotonic()):
             return KeysState(None, (), failure)
-        return KeysState(known.fetched_on, tuple(key.kid for key in known.keys if key.kid), failure)
+        return KeysState(fetched_on, tuple(key.kid for key in keys if key.kid), failure)
 
     def away(self, issuer: Issuer) -> str:
         """Return why the issuer did not give its keys the last time it was asked; empty when it did, or was not."""
-        return self._of(issuer).failure
+        return str(self.known(issuer).failure or "")
 
     def forget(self, issuer: Issuer) -> None:
         """Forget the keys of an issuer that was changed or deleted, also those that are kept in the file."""
-        for source in [each for each in self._known if each[0] == issuer.name]:
-            del self._known[source]
+        for source in [each for each in self.states if each[0] == issuer.name]:
+            del self.states[source]
+        super().forget(issuer)
         self._discovery.forget(issuer)
-        self._kept.remove(issuer)
 
     def look_again(self) -> None:
         """Fetch all keys again when they are used next: an issuer was changed, perhaps to refuse a stolen key."""
-        for source, known in self._known.items():
-            self._known[source] = replace(known, refresh_at=self._clock.monotonic())
+        for state in self.states.values():
+            state.refresh_at = self._clock.monotonic()
 
     async def close(self) -> None:
         """Stop fetching."""
-        await self._going_on.close()
+        await super().close()
         await self._discovery.close()
 
-    def _of(self, issuer: Issuer) -> _SourceState:
-        return self._known.get(_source(issuer), _NOTHING)
+    def _key_of(self, issuer: Issuer) -> _Source:
+        return issuer.name, issuer.url, issuer.jwks_url
 
-    def _is_too_old(self, known: _SourceState) -> bool:
-        return self._clock.monotonic() >= known.good_until
-
-    def _may_ask(self, issuer: Issuer) -> bool:
-        """Whether the issuer may be asked for what is lacking, or is being asked already."""
-        return self._clock.monotonic() >= self._of(issuer).again_at or _source(issuer) in self._going_on
-
-    async def _fetched(self, issuer: Issuer) -> None:
+    async def _fetch(self, issuer: Issuer, before: FetchedKeys | None) -> Edition[FetchedKeys]:
         try:
             found = KeySet.read(await self._asked(issuer))
         except IssuerFailed as error:
             logger.warning("issuer.no_keys", issuer=issuer.name, reason=str(error))
-            await self._go_on(issuer, str(error))
-        except Exception:  # no response of an issuer is an error of the client with the token
+            raise
+        except Exception as error:  # no response of an issuer is an error of the client with the token
             logger.exception("issuer.no_keys", issuer=issuer.name)
-            await self._go_on(issuer, "its answer could not be read")
-        else:
-            fetched_on = self._clock.wall()
-            await asyncio.to_thread(self._kept.write, issuer, found.keys, fetched_on)
-            self._note(issuer, found, fetched_on, good_for=GOOD)
+            raise IssuerFailed("its answer could not be read") from error
+        return self._edition(issuer, found, before, self._clock.wall())
 
     async def _asked(self, issuer: Issuer) -> bytes:
         url = await self._discovery.jwks_url(issuer)
@@ -371,38 +284,38 @@ class Keys:
             self._discovery.forget(issuer)  # they may have moved
             raise IssuerFailed(f"its keys cannot be had: {error}") from error
 
-    async def _go_on(self, issuer: Issuer, failure: str) -> None:
-        """Go on with the keys that are known, at the start with those of the file, if any."""
-        if _source(issuer) not in self._known:
-            kept = await asyncio.to_thread(self._kept.read, issuer)
-            if kept is not None:
-                age = max(self._clock.wall() - kept.fetched_on, 0)  # below 0: the machine's time was put back
-                if age < GOOD:
-                    self._note(issuer, kept.keys, kept.fetched_on, good_for=GOOD - age)
-        soon = self._clock.monotonic() + AGAIN
-        known = self._of(issuer)
-        self._known[_source(issuer)] = replace(known, refresh_at=soon, again_at=soon, failure=failure)
+    def _file_name(self, source: _Source) -> str:
+        return f"{source[0]}.json"
 
-    def _note(self, issuer: Issuer, found: KeySet, fetched_on: Milliseconds, good_for: int) -> None:
-        now = self._clock.monotonic()
-        before = self._of(issuer)
-        has_lost_none = bool(before.keys) and set(before.keys) <= set(found.keys)
-        if set(before.keys) != set(found.keys) or before.oddities != found.oddities:
+    def _read(self, issuer: Issuer, data: bytes) -> Edition[FetchedKeys] | None:
+        kept = _decoder.decode(data)
+        is_other = (kept.url, kept.jwks_url) != (issuer.url, issuer.jwks_url)
+        if is_other or self._clock.wall() - kept.fetched_on >= GOOD:
+            return None
+        return self._edition(issuer, KeySet.of(kept.keys), None, Milliseconds(kept.fetched_on))
+
+    def _log_file_error(self, source: _Source, reason: str, *, is_read: bool) -> None:
+        event = "issuer.kept_keys_unreadable" if is_read else "issuer.keys_not_kept"
+        logger.warning(event, issuer=source[0], reason=reason)
+
+    def _edition(
+        self, issuer: Issuer, found: KeySet, before: FetchedKeys | None, fetched_on: Milliseconds
+    ) -> Edition[FetchedKeys]:
+        keys_before, oddities_before, generation, _ = before or _NO_KEYS
+        if set(keys_before) != set(found.keys) or oddities_before != found.oddities:
             ids = [key.kid for key in found.keys]
             logger.info("issuer.keys_changed", issuer=issuer.name, ids=ids, left_out=found.oddities[:MOST_ODDITIES])
-        self._known[_source(issuer)] = _SourceState(
-            keys=found.keys,
-            generation=before.generation if has_lost_none else next(self._generations),
-            fetched_on=fetched_on,
-            good_until=now + good_for,
-            refresh_at=now + REFRESH,
-            again_at=before.again_at,
-            oddities=found.oddities,
+        if not keys_before or not set(keys_before) <= set(found.keys):
+            generation = next(self._generations)
+        age = max(self._clock.wall() - fetched_on, 0)  # below 0: the machine's time was put back
+        now = self._clock.monotonic()
+        file = _File(issuer.url, issuer.jwks_url, fetched_on, [key.published() for key in found.keys])
+        return Edition(
+            FetchedKeys(*found, generation, fetched_on), now + REFRESH, now + GOOD - age, msgspec.json.encode(file)
         )
 
 
-def _source(issuer: Issuer) -> _Source:
-    return issuer.name, issuer.url, issuer.jwks_url
+_NO_KEYS = FetchedKeys((), (), NO_GENERATION, Milliseconds(0))
 
 
 def _found(keys: Sequence[PublishedKey], kid: str | None, algorithm: str) -> PublishedKey | None:

@@ -13,8 +13,9 @@ from cryptography.x509 import ocsp
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
-from ams.authn.certificates.crls import RevocationList, UnreadableList
+from ams.authn.certificates.crls import FetchedLists, RevocationList, UnreadableList
 from ams.outgoing.guard import Guard
 from tests.authn.certificates.conftest import BELIEVED, REVOKED, Site, World, judged
 from tests.support.authorities import (
@@ -140,6 +141,35 @@ async def test_a10_lists_are_kept_over_a_restart(site: Site, publishing: Publish
     publishing.forget()
     assert await site.judge(site.jane, crl_folder=str(tmp_path)) == REVOKED
     assert not publishing.asked
+
+
+async def test_a10_the_file_of_a_list_that_falls_out_of_memory_goes_with_it(
+    site: Site, publishing: Publishing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FetchedLists, "max_documents", 2)
+    folder = tmp_path / "authn-crls"
+    checks = site.checks(str(folder))
+    for name in ("a", "b", "c"):
+        leaf = site.root.signs(crl_urls=[publishing.puts(f"/{name}.crl", site.root.crl())])
+        assert await judged(checks, leaf) == BELIEVED
+    assert [each.source for each in checks.lists()] == [publishing.url("/b.crl"), publishing.url("/c.crl")]
+    assert len(list(folder.iterdir())) == 2
+
+
+async def test_a10_a_kept_list_that_is_torn_or_forged_is_told_and_fetched(
+    site: Site, publishing: Publishing, tmp_path: Path
+) -> None:
+    folder = tmp_path / "authn-crls"
+    publishing.puts("/root.crl", site.root.crl([site.jane.certificate]))
+    assert await site.judge(site.jane, crl_folder=str(folder)) == REVOKED
+    [path] = folder.iterdir()
+    for data in (b"", path.read_bytes()[:100], site.root.crl(signer=Authority.make("Test Root"))):
+        path.write_bytes(data)
+        with capture_logs() as lines:
+            assert await site.judge(site.jane, crl_folder=str(folder)) == REVOKED
+        told = [each for each in lines if each["event"] == "crl.kept_list_unreadable"]
+        assert [each["url"] for each in told] == [publishing.url("/root.crl")]
+    assert publishing.asked["/root.crl"] == 4
 
 
 async def test_a10_all_urls_are_tried_and_those_of_ldap_left_out(site: Site, publishing: Publishing) -> None:
@@ -363,6 +393,19 @@ async def test_a11_a_responder_is_asked_once_when_there_is_no_list(
     site.clock.advance(120_000)
     assert await judged(checks, leaf) == BELIEVED
     assert questions == [leaf.certificate.serial_number]
+
+
+async def test_a11_a_responder_that_failed_is_asked_again_after_half_a_minute(
+    site: Site, publishing: Publishing, leaf: Credentials
+) -> None:
+    checks = site.checks()
+    for _ in range(3):
+        assert (await judged(checks, leaf)).startswith("unable: Could not access OCSP responder")
+    assert publishing.asked[RESPONDER] == 1
+
+    publishing.puts(RESPONDER, site.root.ocsp(leaf.certificate))
+    site.clock.advance(30_000)
+    assert await judged(checks, leaf) == BELIEVED
 
 
 async def test_a11_a_list_goes_before_a_responder(site: Site, publishing: Publishing, leaf: Credentials) -> None:

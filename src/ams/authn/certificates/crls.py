@@ -10,12 +10,9 @@ When it is not known whether a certificate was withdrawn, a policy decides (`rev
 """
 
 import asyncio
-import contextlib
 import hashlib
-import os
-from collections import OrderedDict
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import structlog
 from cryptography import x509
@@ -27,15 +24,13 @@ from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import AmsError, Unavailable
 from ams.core.urls import without_credentials
 from ams.outgoing.client import AnswerTooLong, HttpClient, RequestFailed
-from ams.outgoing.sharing import Shared
-from ams.storage.files import Disk, write_whole
+from ams.storage.document_cache import DocumentCache, Edition
 from ams.storage.free_space import UNLIMITED, FreeSpace
 
 logger = structlog.get_logger("ams.authn.certificates")
 
 EARLY = 5 * 60_000  # milliseconds that the clock of a CA may be ahead
 HOUR = 3_600_000
-FAILED_AGAIN = 30_000  # milliseconds before a login tries a failed fetch again
 REFRESH_AFTER = 6 * HOUR  # milliseconds after which a list is fetched again in any case; fetch-crl does it as often
 REFRESH_FAILED = 5 * 60_000
 WITHOUT_END = HOUR  # milliseconds that a list is good for which does not say how long it is
@@ -45,10 +40,10 @@ MOST_BYTES = 64 * 1024 * 1024
 MOST_LISTS = 1000
 MOST_REDIRECTS = 3
 """Redirects that one fetch follows. CAs move their lists, mostly to `https`; the signature makes a list valid."""
-UPKEEP_SECONDS = 30.0
 _UNDERSTOOD = (x509.IssuingDistributionPoint, x509.CRLNumber, x509.AuthorityKeyIdentifier)
 
 Key = tuple[str, bytes]  # URL, and the fingerprint of the CA whose list is wanted there
+ListPlace = tuple[str, Facts]  # URL, and the CA
 
 
 class Doubt(Exception):
@@ -93,7 +88,6 @@ class RevocationList:
     issuer: ComparableName
     this_update: Milliseconds
     next_update: Milliseconds | None
-    size: int
     odd: str
     _crl: x509.CertificateRevocationList
     _serials: frozenset[int]
@@ -115,7 +109,7 @@ class RevocationList:
         except Exception as error:  # a parser's, of many kinds
             raise UnreadableList(str(error)) from error
         end = None if until is None else milliseconds(until)
-        return cls(source, issuer, milliseconds(since), end, len(data), odd, crl, serials, scope)
+        return cls(source, issuer, milliseconds(since), end, odd, crl, serials, scope)
 
     def __len__(self) -> int:
         return len(self._serials)
@@ -192,150 +186,67 @@ def _odd(extensions: x509.Extensions, scope: x509.IssuingDistributionPoint | Non
     return ""
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """The newest list of a URL that its CA has signed, and why the last fetch failed. Moments are by the wall clock.
+class FetchedLists(DocumentCache[Key, ListPlace, RevocationList]):
+    """Lists by URL and CA. The newest one that the CA has signed stays, also when it has ended."""
 
-    The list is fetched again at `again_at`, and before `noted_at`: the machine's time may be put back.
-    """
-
-    issuer: Facts
-    list: RevocationList | None
-    doubt: Doubt | None
-    noted_at: int
-    again_at: int
-    refresh_at: int
-    used_at: int
-
-
-class FetchedLists:
-    """Lists by URL. `folder` is where they are kept; empty: nothing is kept over a restart."""
+    max_documents = MOST_LISTS
+    max_bytes = MOST_BYTES
+    refresh_retry_ms = REFRESH_FAILED
+    unused_ms = UNUSED
+    is_file_first = True
+    upkeep_event = "crl.upkeep_failed"
 
     def __init__(self, client: HttpClient, clock: Clock, folder: str = "", space: FreeSpace = UNLIMITED) -> None:
+        """`folder` is where lists are kept; empty: nothing is kept over a restart."""
+        super().__init__(clock.wall, folder, space)
+        self.logger = logger
         self._client = client
-        self._clock = clock
-        self._folder = folder
-        self._space = space
-        # Not an `LruCache`: it has two limits, and a refresh, which puts a list, is no use of it.
-        self._known: OrderedDict[Key, Found] = OrderedDict()
-        self._going_on: Shared[Key, Found] = Shared()
-        self._upkeep: asyncio.Task[None] | None = None
-        self.changes = 0  # how often a list was replaced by another
-
-    async def get(self, url: str, issuer: Facts) -> Found:
-        """Return the state of a URL, fetched if need be."""
-        key = (url, issuer.certificate.fingerprint(hashes.SHA256()))
-        found = self._known.get(key)
-        now = self._clock.wall()
-        if found is None or not found.noted_at <= now < found.again_at:
-            return await self._fetch(key, issuer)
-        self._known[key] = replace(found, used_at=now)
-        self._known.move_to_end(key)
-        return found
-
-    async def refresh_due(self) -> None:
-        """Fetch what will end soon, or is old; forget what is not asked for."""
-        now = self._clock.wall()
-        for key, found in list(self._known.items()):
-            if now - found.used_at > UNUSED:
-                self._known.pop(key, None)
-                if self._folder:
-                    with contextlib.suppress(OSError):
-                        await asyncio.to_thread(os.unlink, self._path(key))
-            elif not found.noted_at <= now < found.refresh_at:
-                await self._fetch(key, found.issuer)
 
     def lists(self) -> Iterator[RevocationList]:
         """Yield the lists that are kept."""
-        return (found.list for found in self._known.values() if found.list is not None)
+        return (each.document for each in self.states.values() if each.document is not None)
 
-    async def close(self) -> None:
-        """Stop fetching."""
-        if self._upkeep is not None:
-            self._upkeep.cancel()
-            await asyncio.gather(self._upkeep, return_exceptions=True)
-        await self._going_on.close()
+    def _key_of(self, place: ListPlace) -> Key:
+        url, issuer = place
+        return url, issuer.certificate.fingerprint(hashes.SHA256())
 
-    async def _fetch(self, key: Key, issuer: Facts) -> Found:
-        if self._upkeep is None:
-            self._upkeep = asyncio.create_task(self._keep_up())
-        return await self._going_on.result(key, lambda: self._fetched(key, issuer))
-
-    async def _fetched(self, key: Key, issuer: Facts) -> Found:
-        before = self._known.get(key)
-        kept = before.list if before else await asyncio.to_thread(self._from_file, key, issuer)
-        if before is None and kept is not None and kept.is_current(self._clock.wall()):
-            return self._note(key, issuer, kept, None)
+    async def _fetch(self, place: ListPlace, before: RevocationList | None) -> Edition[RevocationList]:
+        url, _ = place
         try:
-            data = await self._client.get(key[0], redirects=MOST_REDIRECTS)
-            fresh = await asyncio.to_thread(_verified, data, key[0], issuer)
-            if fresh.is_ahead(self._clock.wall()):  # stored, it would block all newer lists until then
-                raise useless(key[0], "it is of the future")
-        except AnswerTooLong:
-            return self._note(key, issuer, kept, too_long(key[0]))
+            data = await self._client.get(url, redirects=MOST_REDIRECTS)
+            fresh = await asyncio.to_thread(_verified, data, *place)
+            if fresh.is_ahead(self._now()):  # stored, it would block all newer lists until then
+                raise useless(url, "it is of the future")
+        except AnswerTooLong as error:
+            raise too_long(url) from error
         except RequestFailed as error:
-            logger.warning("crl.not_fetched", url=without_credentials(key[0]), reason=str(error))
-            return self._note(key, issuer, kept, unreachable(key[0]))
+            logger.warning("crl.not_fetched", url=without_credentials(url), reason=str(error))
+            raise unreachable(url) from error
         except Doubt as doubt:
-            logger.warning("crl.not_believed", url=without_credentials(key[0]), reason=str(doubt))
-            return self._note(key, issuer, kept, doubt)
-        if kept is not None and kept.this_update >= fresh.this_update:
-            return self._note(key, issuer, kept, None)
-        await asyncio.to_thread(self._to_file, key, data)
-        return self._note(key, issuer, fresh, None)
+            logger.warning("crl.not_believed", url=without_credentials(url), reason=str(doubt))
+            raise
+        if before is not None and before.this_update >= fresh.this_update:
+            return self._edition(before, b"")
+        return self._edition(fresh, data)
 
-    def _note(self, key: Key, issuer: Facts, kept: RevocationList | None, doubt: Doubt | None) -> Found:
-        now = self._clock.wall()
-        before = self._known.get(key)
-        if kept is not (before.list if before else None):
-            self.changes += 1
-        again_at, refresh_at = now + FAILED_AGAIN, now + REFRESH_FAILED
-        if kept is not None and kept.is_current(now):
-            again_at = kept.ends_at(now)
-            if doubt is None:
-                # Some time before the end, so that one failure is no harm.
-                left = again_at - now
-                refresh_at = min(now + REFRESH_AFTER, again_at - max(left // 10, min(REFRESH_FAILED, left // 2)))
-        used_at = before.used_at if before and now < before.again_at else now
-        found = self._known[key] = Found(issuer, kept, doubt, now, again_at, refresh_at, used_at)
-        while len(self._known) > 1 and (
-            len(self._known) > MOST_LISTS or sum(each.size for each in self.lists()) > MOST_BYTES
-        ):
-            del self._known[next(other for other in self._known if other != key)]
-        return found
+    def _file_name(self, key: Key) -> str:
+        return hashlib.sha256(key[0].encode() + b"\0" + key[1]).hexdigest() + ".crl"
 
-    async def _keep_up(self) -> None:
-        while True:
-            await asyncio.sleep(UPKEEP_SECONDS)
-            try:
-                await self.refresh_due()
-            except Exception:  # the next time is soon
-                logger.exception("crl.upkeep_failed")
+    def _read(self, place: ListPlace, data: bytes) -> Edition[RevocationList]:
+        return self._edition(_verified(data, *place), data)
 
-    def _path(self, key: Key) -> str:
-        return os.path.join(self._folder, hashlib.sha256(key[0].encode() + b"\0" + key[1]).hexdigest() + ".crl")
+    def _log_file_error(self, key: Key, reason: str, *, is_read: bool) -> None:
+        event = "crl.kept_list_unreadable" if is_read else "crl.not_kept"
+        logger.warning(event, url=without_credentials(key[0]), reason=reason)
 
-    def _from_file(self, key: Key, issuer: Facts) -> RevocationList | None:
-        if not self._folder:
-            return None
-        try:
-            with open(self._path(key), "rb") as file:
-                return _verified(file.read(), key[0], issuer)
-        except (OSError, Doubt):  # there is none, or a crash has torn it
-            return None
-
-    def _to_file(self, key: Key, data: bytes) -> None:
-        if not self._folder:
-            return
-        refusal = self._space.growth_refusal()
-        if refusal is not None:
-            logger.warning("crl.not_kept", url=without_credentials(key[0]), reason=refusal)
-            return
-        try:
-            os.makedirs(self._folder, mode=0o700, exist_ok=True)
-            write_whole(Disk(), self._path(key), data)
-        except OSError as error:
-            logger.warning("crl.not_kept", url=without_credentials(key[0]), reason=error.strerror)
+    def _edition(self, found: RevocationList, data: bytes) -> Edition[RevocationList]:
+        now = self._now()
+        if not found.is_current(now):
+            return Edition(found, now + REFRESH_FAILED, now, data)
+        # Some time before the end, so that one failure is no harm.
+        left = found.ends_at(now) - now
+        refresh_at = now + min(REFRESH_AFTER, left - max(left // 10, min(REFRESH_FAILED, left // 2)))
+        return Edition(found, refresh_at, now + left, data)
 
 
 def _verified(data: bytes, url: str, issuer: Facts) -> RevocationList:

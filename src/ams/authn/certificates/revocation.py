@@ -6,7 +6,6 @@ there is neither: the CA is asked about one certificate (contract 15, A10 and A1
 
 import asyncio
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -27,7 +26,7 @@ from ams.core.clock import Clock
 from ams.core.errors import Unavailable
 from ams.core.urls import without_credentials
 from ams.outgoing.client import HttpClient, RequestFailed
-from ams.outgoing.sharing import Shared
+from ams.storage.document_cache import DocumentCache, Edition
 
 logger = structlog.get_logger("ams.authn.certificates")
 
@@ -96,17 +95,17 @@ class Revocation:
     async def _by_url(self, url: str, link: _Link, urls: Collection[str]) -> int:
         try:
             async with asyncio.timeout_at(link.deadline):
-                found = await self._fetched.get(url, link.issuer)
+                state = await self._fetched.get((url, link.issuer))
         except TimeoutError:
             raise unreachable(url) from None
-        if found.list is None:
-            raise found.doubt or unreachable(url)
-        if not found.list.is_about(link.certificate, urls):
-            raise useless(url, found.list.odd or "it is about other certificates")
+        if state.document is None:
+            raise state.failure or unreachable(url)
+        if not state.document.is_about(link.certificate, urls):
+            raise useless(url, state.document.odd or "it is about other certificates")
         try:
-            return self._judged(found.list, link)
+            return self._judged(state.document, link)
         except Doubt as doubt:
-            raise found.doubt or doubt from None
+            raise state.failure or doubt from None
 
     def _judged(self, known: RevocationList, link: _Link) -> int:
         """Raise `Refusal` for a certificate in a list, be it old, and `Doubt` when an old one does not have it."""
@@ -120,7 +119,7 @@ class Revocation:
     async def _by_responder(self, asked: "Responders", link: _Link) -> int:
         try:
             async with asyncio.timeout_at(link.deadline):
-                answer = await asked.ask(link.certificate, link.issuer)
+                answer = await asked.document((link.certificate, link.issuer))
         except TimeoutError:
             raise _no_answer(_responder_urls(link.certificate)[0]) from None
         if answer.status is ocsp.OCSPCertStatus.REVOKED:
@@ -172,10 +171,8 @@ def _revoked(link: _Link) -> Refusal:
     return Refusal("revoked", text)
 
 
-@dataclass(frozen=True, slots=True)
-class _OcspAnswer:
+class _OcspAnswer(NamedTuple):
     status: ocsp.OCSPCertStatus
-    since: int
     until: int
 
 
@@ -199,30 +196,21 @@ def _no_answer(url: str) -> Doubt:
     return Doubt(url, Unavailable(f"Could not access OCSP responder {url}"))
 
 
-class Responders:
-    """Asks OCSP responders, and caches their answers for as long as they are good."""
+class Responders(DocumentCache[tuple[bytes, int], tuple[Facts, Facts], _OcspAnswer]):
+    """Answers of OCSP responders about certificates, each with its CA, kept for as long as they are good."""
+
+    max_documents = REMEMBERED
 
     def __init__(self, client: HttpClient, clock: Clock) -> None:
+        super().__init__(clock.wall)
         self._client = client
-        self._clock = clock
-        self._answers: LruCache[tuple[bytes, int], _OcspAnswer] = LruCache(REMEMBERED)
-        self._going_on: Shared[tuple[bytes, int], _OcspAnswer] = Shared()
 
-    async def ask(self, certificate: Facts, issuer: Facts) -> _OcspAnswer:
-        """Return the answer of one of the certificate's responders; raise `Doubt` when none gives a valid one."""
-        key = (issuer.certificate.fingerprint(hashes.SHA256()), certificate.serial)
-        answer = self._answers.get(key)
-        if answer is not None and answer.since <= self._clock.wall() < answer.until:
-            return answer
-        answer = await self._going_on.result(key, lambda: self._asked(certificate, issuer))
-        self._answers.put(key, answer)
-        return answer
+    def _key_of(self, source: tuple[Facts, Facts]) -> tuple[bytes, int]:
+        certificate, issuer = source
+        return issuer.certificate.fingerprint(hashes.SHA256()), certificate.serial
 
-    async def close(self) -> None:
-        """Stop asking."""
-        await self._going_on.close()
-
-    async def _asked(self, certificate: Facts, issuer: Facts) -> _OcspAnswer:
+    async def _fetch(self, source: tuple[Facts, Facts], before: _OcspAnswer | None) -> Edition[_OcspAnswer]:
+        certificate, issuer = source
         urls = _responder_urls(certificate)
         # SHA-1 names the CA, and proves nothing; many responders know no other.
         question = ocsp.OCSPRequestBuilder().add_certificate(
@@ -234,7 +222,8 @@ class Responders:
         body = asked.public_bytes(Encoding.DER)
         for url in urls:
             try:
-                return _read(await self._client.post(url, body, MEDIA_TYPE), asked, issuer, self._clock.wall())
+                answer = _read(await self._client.post(url, body, MEDIA_TYPE), asked, issuer, self._now())
+                return Edition(answer, answer.until, answer.until)
             except (RequestFailed, _NotBelieved) as error:
                 logger.warning("ocsp.no_answer", url=without_credentials(url), reason=str(error))
         raise _no_answer(urls[0])
@@ -248,7 +237,7 @@ def _read(data: bytes, asked: ocsp.OCSPRequest, issuer: Facts, now: int) -> _Ocs
         _check_signed(response, issuer, now)
         for each in response.responses:
             if _is_about(each, asked):
-                return _OcspAnswer(each.certificate_status, now, _until(each, now))
+                return _OcspAnswer(each.certificate_status, _until(each, now))
         raise _NotBelieved("it is about another certificate")
     except _NotBelieved:
         raise

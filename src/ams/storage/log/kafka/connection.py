@@ -20,6 +20,7 @@ from aiokafka.protocol.metadata import MetadataRequest
 
 from ams.core.backoff import Backoff, Pauses
 from ams.core.errors import LogUnavailable, TopicGone
+from ams.outgoing.sharing import Shared
 from ams.storage.coalescing import BatchedRequest
 from ams.storage.log.kafka.options import KafkaOptions, access, addresses
 from ams.storage.log.kafka.partition import Partition
@@ -58,7 +59,7 @@ class Links:
         self._first: dict[NodeId, tuple[str, int]] = {NodeId(-1 - index): address for index, address in begin}
         self._brokers: dict[NodeId, tuple[str, int]] = {}
         self._open: dict[tuple[NodeId, Lane], AIOKafkaConnection] = {}
-        self._opening: dict[tuple[NodeId, Lane], asyncio.Task[AIOKafkaConnection]] = {}
+        self._opening: Shared[tuple[NodeId, Lane], AIOKafkaConnection] = Shared()
         self._failed: dict[tuple[NodeId, Lane], tuple[float, str]] = {}
         self._slow: dict[NodeId, float] = {}
         self._unanswered: dict[tuple[NodeId, Lane], float] = {}
@@ -99,10 +100,7 @@ class Links:
 
     async def close(self) -> None:
         """Close all connections; requests under way fail."""
-        opening = list(self._opening.values())
-        for task in opening:
-            task.cancel()
-        await asyncio.gather(*opening, return_exceptions=True)
+        await self._opening.close()
         closing = [future for link in self._open.values() if (future := link.close()) is not None]
         self._open.clear()
         if closing:  # one with bytes for a broker that is stopped would never end
@@ -115,13 +113,20 @@ class Links:
         when, why = self._failed.get((node, lane), (0.0, ""))
         if why and asyncio.get_running_loop().time() < when + AFTER_FAILURE:
             raise KafkaConnectionError(why)
-        task = self._opening.get((node, lane))
-        if task is None:
-            task = self._opening[node, lane] = asyncio.create_task(self._connect(node, lane))
-            task.add_done_callback(lambda done: self._opened(node, lane, done))
-        return await asyncio.shield(task)
+        return await self._opening.result((node, lane), lambda: self._open_link(node, lane))
 
-    async def _connect(self, node: NodeId, lane: Lane) -> AIOKafkaConnection:
+    async def _open_link(self, node: NodeId, lane: Lane) -> AIOKafkaConnection:
+        try:
+            link = await self._connect(node)
+        except Exception as error:
+            self.slow(node)
+            self._failed[node, lane] = (asyncio.get_running_loop().time(), error_text(error))
+            raise
+        self._failed.pop((node, lane), None)
+        self._open[node, lane] = link
+        return link
+
+    async def _connect(self, node: NodeId) -> AIOKafkaConnection:
         address = self._brokers.get(node) or self._first.get(node)
         if address is None:
             raise KafkaConnectionError(f"broker {node} is not known")
@@ -131,17 +136,6 @@ class Links:
         except (OSError, TimeoutError, KafkaError) as error:
             why = error_text(error) or type(error).__name__
             raise KafkaConnectionError(f"{address[0]}:{address[1]}: {why}") from error
-
-    def _opened(self, node: NodeId, lane: Lane, task: "asyncio.Task[AIOKafkaConnection]") -> None:
-        del self._opening[node, lane]
-        if task.cancelled():
-            return
-        if error := task.exception():
-            self.slow(node)
-            self._failed[node, lane] = (asyncio.get_running_loop().time(), error_text(error))
-            return
-        self._failed.pop((node, lane), None)
-        self._open[node, lane] = task.result()
 
     def _drop(self, node: NodeId, lane: Lane, link: AIOKafkaConnection) -> None:
         link.close()

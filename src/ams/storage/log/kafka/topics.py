@@ -18,7 +18,8 @@ from ams.core.cache import LruCache
 from ams.core.clock import Milliseconds
 from ams.core.errors import LogUnavailable, TopicGone
 from ams.core.names import TopicId, topic_id_text
-from ams.storage.coalescing import BatchedRequest, SharedRequest, mark_seen
+from ams.outgoing.sharing import Shared
+from ams.storage.coalescing import BatchedRequest, SharedRequest
 from ams.storage.log.base import NEW, Origin
 from ams.storage.log.kafka.administration import (
     Configs,
@@ -113,7 +114,7 @@ class Topics:
         self._dropped: LruCache[TopicId, bool] = LruCache(_REMEMBERED)
         self._lacking: dict[TopicId, float] = {}  # since when the lists lack topics that were in them before
         self._missed: LruCache[TopicId, bool] = LruCache(_REMEMBERED)
-        self._creating: dict[TopicId, asyncio.Task[bool]] = {}
+        self._creating: Shared[TopicId, bool] = Shared()
         self._listing: SharedRequest[None, None] = SharedRequest(lambda _: self._list())
         self._make: BatchedRequest[NewTopic, None] = BatchedRequest(self._make_all)
         self._delete: BatchedRequest[str, None] = BatchedRequest(
@@ -160,16 +161,10 @@ class Topics:
         """
         if self.known(topic):
             return False
-        creating = self._creating.get(topic)
-        if creating is not None:
-            await asyncio.shield(creating)
-            return False
         partition = partition_of(self._options.prefix, topic, label, origin.first)
         times = BROKER if origin == NEW else GIVEN
-        creating = self._creating[topic] = asyncio.create_task(self._create(partition, retention, times))
-        creating.add_done_callback(lambda _: self._creating.pop(topic))
-        creating.add_done_callback(mark_seen)
-        return await asyncio.shield(creating)
+        is_first = topic not in self._creating
+        return await self._creating.result(topic, lambda: self._create(partition, retention, times)) and is_first
 
     async def drop(self, topic: TopicId) -> None:
         """Delete a topic; one that is not there is no error."""
@@ -256,10 +251,7 @@ class Topics:
 
     async def close(self) -> None:
         """End what is under way."""
-        tasks = list(self._creating.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._creating.close()
         await self._make.close()
         await self._delete.close()
         await self._listing.close()

@@ -1,0 +1,45 @@
+"""Rates: how many are allowed in a time; the generic cell rate algorithm, which needs one number a key."""
+
+import math
+
+from ams.core.clock import Clock
+
+SECOND = 1000  # milliseconds
+_FEWEST = 1024  # keys that are kept without looking for those that can be forgotten
+
+
+class Rate:
+    """A number in a period for each key: so many at once, and then as many as time earns."""
+
+    def __init__(self, number: int, clock: Clock, period_ms: int = SECOND, max_keys: float = math.inf) -> None:
+        """`number` is at least 1. Of more than `max_keys` the one is forgotten that took something longest ago."""
+        self._number = number
+        self._clock = clock
+        # As much is earned in a millisecond as is allowed in a period, so all numbers are whole.
+        self._cost = period_ms
+        self._max_keys = max_keys
+        self._free_at: dict[str, int] = {}
+        """When everything taken so far would be earned at exactly this rate; absent: it is already."""
+        self._most = _FEWEST
+
+    def allows(self, key: str, sharers: int = 1) -> bool:
+        """Return whether there is one left for `key`, which has one of so many even shares; takes nothing."""
+        patience = max((self._number - sharers) * self._cost, 0)
+        return self._free_at.get(key, 0) - self._now() <= patience
+
+    def leaves(self, key: str, reserve: int) -> bool:
+        """Return whether so many are left for `key` beside one; takes nothing."""
+        return self._free_at.get(key, 0) - self._now() <= (self._number - 1 - reserve) * self._cost
+
+    def take(self, key: str, sharers: int = 1) -> None:
+        """Count one of `key`, which must be allowed."""
+        now = self._now()
+        self._free_at[key] = max(self._free_at.pop(key, 0), now) + sharers * self._cost
+        if len(self._free_at) > self._most:
+            self._free_at = {each: free for each, free in self._free_at.items() if free > now}
+            self._most = max(2 * len(self._free_at), _FEWEST)
+        if len(self._free_at) > self._max_keys:
+            del self._free_at[next(iter(self._free_at))]
+
+    def _now(self) -> int:
+        return self._clock.monotonic() * self._number

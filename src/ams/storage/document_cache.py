@@ -1,0 +1,286 @@
+"""Cache of documents that other services publish: one fetch for all who wait, memory, files, refresh ahead, backoff.
+
+Keys and descriptions of issuers, revocation lists and OCSP answers are kept by this one law. A document is
+
+- fresh until `refresh_at`: it is returned as it is;
+- stale until `good_until`: it is returned as it is, and fetched again in the background;
+- expired from then on: it is fetched before anything is returned. It stays in memory, for what it says nevertheless.
+
+A failed fetch leaves the document as it was, and the next fetch waits. The document that was not used for longest
+leaves memory first, and its file goes with it.
+"""
+
+import asyncio
+import contextlib
+import math
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import structlog
+
+from ams.core.clock import Milliseconds
+from ams.outgoing.sharing import Shared
+from ams.storage.files import Disk, write_whole
+from ams.storage.free_space import UNLIMITED, FreeSpace
+
+Key = TypeVar("Key", bound=Hashable)
+Source = TypeVar("Source")
+Document = TypeVar("Document")
+
+RETRY_MS = 30_000
+UPKEEP_SECONDS = 30.0
+
+
+class Edition(NamedTuple, Generic[Document]):
+    """One edition of a document, as it was published. Moments are of the clock of the cache."""
+
+    document: Document
+    refresh_at: int
+    good_until: int
+    data: bytes = b""  # for its file
+
+
+@dataclass(slots=True, eq=False)
+class DocumentState(Generic[Document]):
+    """State of one document, which changes in place. Moments are of the clock of the cache."""
+
+    document: Document | None = None
+    last_error: Exception | None = None
+    noted_at: int = 0
+    refresh_at: int = 0
+    good_until: int = 0
+    retry_at: int = 0
+    used_at: int = 0
+    size: int = 0
+    source: Any = None  # for upkeep only: sources may be large
+
+    @property
+    def failure(self) -> Exception | None:
+        """Error of the last fetch, to raise or to show; None if it succeeded."""
+        # Without its traceback: each raise of an error adds to that, and to what it keeps in memory.
+        return self.last_error and self.last_error.with_traceback(None)
+
+    def is_good(self, now: int) -> bool:
+        """Whether the document may be used. One that was noted later than now is not: the clock was put back."""
+        return self.document is not None and self.noted_at <= now < self.good_until
+
+    def is_resting(self, now: int) -> bool:
+        """Whether the next fetch waits."""
+        return self.noted_at <= now < self.retry_at
+
+
+class DocumentCache(Generic[Key, Source, Document]):
+    """Documents by their key, fetched from a source. Runs on one event loop; files are read and written on threads.
+
+    A subclass sets limits, and defines `_key_of`, `_fetch` and, for documents that are kept in files, `_file_name`,
+    `_read` and `_log_file_error`.
+    """
+
+    max_documents = 1000  # in memory, and in the folder
+    max_bytes = math.inf  # of all documents, as published, in memory and in the folder; one is kept in any case
+    retry_ms = RETRY_MS  # pause after a failed fetch
+    refresh_retry_ms = RETRY_MS  # the same in the background
+    unused_ms = math.inf  # if finite: until a document was not used for so long it is fetched again, asked for or not
+    is_file_first = False  # whether a good document in a file spares the first fetch; else files are for a failed one
+    upkeep_event = ""  # logged when a round of upkeep ends with an error
+    logger = structlog.get_logger("ams.storage")
+
+    def __init__(self, now: Callable[[], Milliseconds], folder: str = "", space: FreeSpace = UNLIMITED) -> None:
+        """`now` is the clock of moments. `folder` is for files, empty: none; they are written while `space` lasts."""
+        self._now, self._folder, self._space = now, folder, space
+        # Not an `LruCache`: it has two limits, and a refresh is no use of a document.
+        self.states: OrderedDict[Key, DocumentState[Document]] = OrderedDict()
+        self._fetching: Shared[Key, DocumentState[Document]] = Shared()
+        self._upkeep: asyncio.Task[None] | None = None
+        self.changes = 0  # how often a document took the place of another, or of none
+
+    def known(self, source: Source) -> DocumentState[Document]:
+        """Return the state of a document; nothing is fetched for it."""
+        return self.states.get(self._key_of(source)) or DocumentState()
+
+    async def get(self, source: Source) -> DocumentState[Document]:
+        """Return the state of a document, fetched first unless it is good or a fetch failed just now."""
+        key, now = self._key_of(source), self._now()
+        state = self.states.get(key)
+        if state is None or not (state.is_good(now) or (state.is_resting(now) and key not in self._fetching)):
+            state = await asyncio.shield(self.start_fetch(source))
+        elif state.is_good(now) and now >= state.refresh_at:
+            self.start_fetch(source)
+        state.used_at = now
+        if key in self.states:  # else it was forgotten meanwhile
+            self.states.move_to_end(key)
+        return state
+
+    async def get_newer(self, source: Source) -> DocumentState[Document] | None:
+        """Fetch a document that lacks something, and return its state; None if that has to wait."""
+        state, now = self.known(source), self._now()
+        if state.is_resting(now) and self._key_of(source) not in self._fetching:
+            return None
+        state.retry_at = now + self.retry_ms  # before the fetch: many who lack something must not cause one each
+        return await asyncio.shield(self.start_fetch(source))
+
+    async def document(self, source: Source) -> Document:
+        """Return a document, fetched first unless it is good; raise the error of its fetch."""
+        state = await self.get(source)
+        if state.failure is not None and not state.is_good(self._now()):
+            raise state.failure
+        assert state.document is not None
+        return state.document
+
+    def start_fetch(self, source: Source) -> "asyncio.Task[DocumentState[Document]]":
+        """Fetch a document in the background of the running event loop, once for all who want it."""
+        if self._upkeep is None and self.unused_ms < math.inf:
+            self._upkeep = asyncio.create_task(self._keep_up())
+        key = self._key_of(source)
+        return self._fetching.start(key, partial(self._refresh, key, source))
+
+    def forget(self, source: Source) -> None:
+        """Drop a document, and remove its file."""
+        key = self._key_of(source)
+        self.states.pop(key, None)
+        self._remove_files([key])
+
+    async def refresh_due(self) -> None:
+        """Fetch what is due, and forget what was not used for long."""
+        now = self._now()
+        for key, state in list(self.states.items()):
+            if now - state.used_at > self.unused_ms:
+                self.states.pop(key, None)
+                await asyncio.to_thread(self._remove_files, [key])
+            elif self.states.get(key) is state and not state.noted_at <= now < state.refresh_at:
+                await asyncio.shield(self.start_fetch(state.source))
+
+    async def close(self) -> None:
+        """Stop fetching."""
+        if self._upkeep is not None:
+            self._upkeep.cancel()
+            await asyncio.gather(self._upkeep, return_exceptions=True)
+        await self._fetching.close()
+
+    def _key_of(self, source: Source) -> Key:
+        raise NotImplementedError
+
+    async def _fetch(self, source: Source, before: Document | None) -> Edition[Document]:
+        """Fetch a document; return the one of before if it is to stay. Raises an error for the callers."""
+        raise NotImplementedError
+
+    def _file_name(self, key: Key) -> str:
+        raise NotImplementedError
+
+    def _read(self, source: Source, data: bytes) -> Edition[Document] | None:
+        """Read a file on a thread; None if it is of another source. Raises any error if it is torn."""
+        raise NotImplementedError
+
+    def _log_file_error(self, key: Key, reason: str, *, is_read: bool) -> None:
+        """Log on a thread that a file could not be read, or not be written."""
+        raise NotImplementedError
+
+    async def _keep_up(self) -> None:
+        while True:
+            await asyncio.sleep(UPKEEP_SECONDS)
+            try:
+                await self.refresh_due()
+            except Exception:  # the next time is soon
+                self.logger.exception(self.upkeep_event)
+
+    async def _refresh(self, key: Key, source: Source) -> DocumentState[Document]:
+        known = self.states.get(key)
+        state = self.states[key] = known or DocumentState(used_at=self._now())
+        if self.unused_ms < math.inf:
+            state.source = source
+        data = b""
+        if known is None and self.is_file_first:
+            await self._load(state, key, source)
+        if known is not None or not state.is_good(self._now()):
+            try:
+                edition = await self._fetch(source, state.document)
+            except Exception as error:  # for those who ask
+                if known is None and not self.is_file_first:
+                    await self._load(state, key, source)
+                self._note_failure(state, error)
+            else:
+                self._note(state, edition)
+                data = edition.data
+        dropped = self._drop_beyond_limits(key)
+        if self._folder:
+            await asyncio.to_thread(self._write, key, data, dropped)
+            if self.states.get(key) is not state:  # it was forgotten meanwhile
+                self._remove_files([key])
+        return state
+
+    def _note(self, state: DocumentState[Document], edition: Edition[Document]) -> None:
+        now = self._now()
+        if edition.document is not state.document:
+            self.changes += 1
+            state.size = len(edition.data)
+        state.document, state.refresh_at, state.good_until, _ = edition
+        state.last_error, state.noted_at = None, now
+        if edition.good_until <= now:  # expired when it was published
+            state.retry_at = now + self.retry_ms
+
+    def _note_failure(self, state: DocumentState[Document], error: Exception) -> None:
+        now = self._now()
+        if now < state.noted_at:  # the clock was put back: how long the document is good is not known
+            state.good_until = now
+        error.__cause__ = error.__context__ = None  # their frames hold what was read of an answer
+        state.last_error, state.noted_at = error, now
+        state.retry_at, state.refresh_at = now + self.retry_ms, now + self.refresh_retry_ms
+
+    def _drop_beyond_limits(self, fetched: Key) -> list[Key]:
+        dropped = []
+        while len(self.states) > 1 and (
+            len(self.states) > self.max_documents or sum(each.size for each in self.states.values()) > self.max_bytes
+        ):
+            dropped.append(next(key for key in self.states if key != fetched))
+            del self.states[dropped[-1]]
+        return dropped
+
+    async def _load(self, state: DocumentState[Document], key: Key, source: Source) -> None:
+        def load() -> Edition[Document] | None:
+            try:
+                with open(self._path(key), "rb") as file:
+                    return self._read(source, file.read())
+            except FileNotFoundError:
+                return None
+            except Exception as error:  # of the disk, or a parser's, of many kinds
+                self._log_file_error(key, str(error), is_read=True)
+                return None
+
+        edition = await asyncio.to_thread(load) if self._folder else None
+        if edition is not None:
+            self._note(state, edition)
+
+    def _write(self, key: Key, data: bytes, dropped: Iterable[Key]) -> None:
+        self._remove_files(dropped)
+        refusal = self._space.growth_refusal() if data else None
+        if data and refusal is None:
+            try:
+                Disk().make_folder(self._folder)
+                write_whole(Disk(), self._path(key), data)
+                self._remove_oldest_files()
+            except OSError as error:
+                refusal = error.strerror
+        if refusal is not None:
+            self._log_file_error(key, refusal, is_read=False)
+
+    def _remove_files(self, keys: Iterable[Key]) -> None:
+        for key in keys if self._folder else ():
+            with contextlib.suppress(OSError):
+                os.unlink(self._path(key))
+
+    def _remove_oldest_files(self) -> None:
+        """Hold the folder to the limits of memory: earlier runs left files of what nobody asks for."""
+        total = 0
+        with contextlib.suppress(FileNotFoundError), os.scandir(self._folder) as entries:  # removed just now
+            files = [(each.stat(), each.path) for each in entries if each.is_file(follow_symlinks=False)]
+            for number, (stat, path) in enumerate(sorted(files, key=lambda each: each[0].st_mtime_ns, reverse=True)):
+                total += stat.st_size
+                if number and (number >= self.max_documents or total > self.max_bytes):
+                    os.unlink(path)
+
+    def _path(self, key: Key) -> str:
+        return os.path.join(self._folder, self._file_name(key))

@@ -1,0 +1,465 @@
+"""The law of documents that others publish: fresh, stale or expired; one fetch for all; files; limits."""
+
+import asyncio
+import os
+import traceback
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from structlog.testing import capture_logs
+
+from ams.core.clock import ManualClock, Milliseconds
+from ams.storage import document_cache
+from ams.storage.document_cache import DocumentCache, Edition
+from ams.storage.files import Disk
+from ams.storage.free_space import FreeSpace
+from tests.support.waiting import wait_until_async
+
+FRESH, GOOD, RETRY, REFRESH_RETRY, UNUSED = 1_000, 10_000, 300, 500, 50_000
+
+
+class Gone(Exception):
+    """The site of a document does not answer."""
+
+
+@dataclass
+class Site:
+    """Publishes documents, and counts how often each was fetched."""
+
+    published: dict[str, str] = field(default_factory=dict)
+    fetches: Counter[str] = field(default_factory=Counter)
+    answers: asyncio.Event = field(default_factory=asyncio.Event)
+    good_for: int = GOOD
+
+    def __post_init__(self) -> None:
+        self.answers.set()
+
+
+class Papers(DocumentCache[str, str, str]):
+    """Documents by name. Of two the greater text is the newer one; a file that is whole ends with a full stop."""
+
+    max_documents = 3
+    retry_ms = RETRY
+    refresh_retry_ms = REFRESH_RETRY
+
+    def __init__(self, site: Site, now: Callable[[], Milliseconds], folder: str = "", **more: Any) -> None:
+        super().__init__(now, folder, **more)
+        self.site = site
+        self.file_errors: list[tuple[str, str, bool]] = []
+
+    def _key_of(self, source: str) -> str:
+        return source
+
+    async def _fetch(self, source: str, before: str | None) -> Edition[str]:
+        self.site.fetches[source] += 1
+        await self.site.answers.wait()
+        if source not in self.site.published:
+            raise Gone(source)
+        found = self.site.published[source]
+        return self._edition(before if before is not None and before >= found else found)
+
+    def _edition(self, document: str) -> Edition[str]:
+        now = self._now()
+        return Edition(document, now + FRESH, now + self.site.good_for, f"{document}.".encode())
+
+    def _file_name(self, key: str) -> str:
+        return f"{key}.txt"
+
+    def _read(self, source: str, data: bytes) -> Edition[str] | None:
+        text = data.decode()
+        if not text.endswith("."):
+            raise ValueError("it is torn")
+        return None if text.startswith("of another") else self._edition(text[:-1])
+
+    def _log_file_error(self, key: str, reason: str, *, is_read: bool) -> None:
+        self.file_errors.append((key, reason, is_read))
+
+
+class FileFirst(Papers):
+    is_file_first = True
+
+
+class KeptUp(Papers):
+    unused_ms = UNUSED
+    upkeep_event = "papers.upkeep_failed"
+
+
+Make = Callable[..., Papers]
+
+
+@pytest.fixture
+def site() -> Site:
+    return Site({name: f"{name}1" for name in "abcdef"})
+
+
+@pytest.fixture
+async def make(site: Site, clock: ManualClock) -> AsyncIterator[Make]:
+    async with AsyncExitStack() as stack:
+
+        def made(kind: type[Papers] = Papers, folder: Path | str = "", **more: Any) -> Papers:
+            cache = kind(site, clock.monotonic, str(folder), **more)
+            stack.push_async_callback(cache.close)
+            return cache
+
+        yield made
+
+
+async def background() -> None:
+    """Let what goes on in the background end."""
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        await task
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(os.listdir(folder))
+
+
+async def test_all_who_wait_share_one_fetch_and_one_who_leaves_does_not_end_it(make: Make, site: Site) -> None:
+    papers = make()
+    site.answers.clear()
+    first, *others = (asyncio.create_task(papers.document("a")) for _ in range(100))
+    await asyncio.sleep(0)
+    first.cancel()
+    site.answers.set()
+
+    assert set(await asyncio.gather(*others)) == {"a1"}
+    assert first.cancelled()
+    assert site.fetches == {"a": 1}
+
+
+async def test_a_fresh_one_is_used_a_stale_one_fetched_behind_its_user_an_expired_one_before(
+    make: Make, site: Site, clock: ManualClock
+) -> None:
+    papers = make()
+    assert await papers.document("a") == "a1"
+    site.published["a"] = "a2"
+
+    clock.advance(FRESH - 1)
+    assert await papers.document("a") == "a1"
+    await background()
+    assert site.fetches["a"] == 1
+
+    clock.advance(1)
+    assert await papers.document("a") == "a1"
+    await background()
+    assert site.fetches["a"] == 2
+    assert await papers.document("a") == "a2"
+
+    site.published["a"] = "a3"
+    clock.advance(GOOD)
+    assert await papers.document("a") == "a3"
+    assert papers.changes == 3
+
+
+async def test_a_document_that_stays_is_no_change(make: Make, site: Site, clock: ManualClock) -> None:
+    papers = make()
+    for published in ("a5", "a4", "a5"):
+        site.published["a"] = published
+        assert await papers.document("a") == "a5"
+        clock.advance(GOOD)
+    assert (papers.changes, site.fetches["a"]) == (1, 3)
+
+
+async def test_after_a_failure_the_next_fetch_waits(make: Make, site: Site, clock: ManualClock) -> None:
+    papers = make()
+    del site.published["a"]
+    for _ in range(3):
+        with pytest.raises(Gone):
+            await papers.document("a")
+    assert site.fetches["a"] == 1
+
+    clock.advance(RETRY)
+    with pytest.raises(Gone):
+        await papers.document("a")
+    site.published["a"] = "a1"
+    clock.advance(RETRY - 1)
+    with pytest.raises(Gone):
+        await papers.document("a")
+    clock.advance(1)
+    assert await papers.document("a") == "a1"
+    assert papers.known("a").failure is None
+
+
+async def test_a_failed_refresh_leaves_the_document_as_good_as_it_was(
+    make: Make, site: Site, clock: ManualClock
+) -> None:
+    papers = make()
+    await papers.document("a")
+    del site.published["a"]
+
+    clock.advance(FRESH)
+    for pause in (0, REFRESH_RETRY - 1, 1):
+        clock.advance(pause)
+        assert await papers.document("a") == "a1"
+        await background()
+    assert site.fetches["a"] == 3
+    assert isinstance(papers.known("a").failure, Gone)
+
+    clock.advance(GOOD - FRESH - REFRESH_RETRY)
+    with pytest.raises(Gone):
+        await papers.document("a")
+    assert papers.known("a").document == "a1", "it may say something nevertheless"
+
+
+async def test_one_that_expired_before_it_came_is_not_fetched_each_time(
+    make: Make, site: Site, clock: ManualClock
+) -> None:
+    papers = make()
+    site.good_for = 0
+    for _ in range(3):
+        assert await papers.document("a") == "a1"
+    clock.advance(RETRY)
+    assert await papers.document("a") == "a1"
+    assert site.fetches["a"] == 2
+
+
+async def test_what_lacks_something_is_fetched_once_in_a_while(make: Make, site: Site, clock: ManualClock) -> None:
+    papers = make()
+    await papers.get("a")
+    site.published["a"] = "a2"
+    newer = await asyncio.gather(*(papers.get_newer("a") for _ in range(20)))
+    assert {each and each.document for each in newer} == {"a2"}
+    assert await papers.get_newer("a") is None
+    assert site.fetches["a"] == 2
+
+    clock.advance(RETRY)
+    assert await papers.get_newer("a")
+    assert site.fetches["a"] == 3
+
+
+async def test_a_clock_that_is_put_back_has_it_fetched_again(site: Site) -> None:
+    clock = ManualClock()
+    papers = Papers(site, clock.wall)
+    assert await papers.document("a") == "a1"
+    clock.step(-1)
+    assert await papers.document("a") == "a1"
+    assert site.fetches["a"] == 2
+
+    del site.published["a"]
+    clock.step(-1)
+    with pytest.raises(Gone):
+        await papers.document("a")
+    clock.step(-1)
+    with pytest.raises(Gone):
+        await papers.document("a")
+    assert site.fetches["a"] == 4, "a failure of later says nothing either"
+
+
+async def test_a_failure_that_is_raised_often_takes_no_memory_and_holds_no_frames(make: Make, site: Site) -> None:
+    papers = make()
+    site.published.clear()
+    for _ in range(5):
+        with pytest.raises(Gone) as raised:
+            await papers.document("a")
+        assert len(traceback.extract_tb(raised.value.__traceback__)) == 2
+    assert (raised.value.__cause__, raised.value.__context__) == (None, None)
+
+
+async def test_what_was_not_used_for_longest_leaves_memory_and_folder(
+    make: Make, site: Site, clock: ManualClock, tmp_path: Path
+) -> None:
+    papers = make(folder=tmp_path)
+    for name in "abc":
+        await papers.document(name)
+    await papers.document("a")
+    clock.advance(FRESH)
+    await papers.start_fetch("b")  # a refresh is no use of it
+    await papers.document("d")
+
+    assert list(papers.states) == ["c", "a", "d"]
+    assert names(tmp_path) == ["a.txt", "c.txt", "d.txt"]
+
+
+async def test_all_weigh_so_much_together_and_one_is_kept_in_any_case(
+    make: Make, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Papers, "max_bytes", 7)
+    papers = make(folder=tmp_path)
+    for name in "abc":  # each of three bytes
+        await papers.document(name)
+    assert list(papers.states) == ["b", "c"]
+    assert names(tmp_path) == ["b.txt", "c.txt"]
+
+    site.published["d"] = "d" * 100
+    await papers.document("d")
+    assert list(papers.states) == ["d"]
+    assert names(tmp_path) == ["d.txt"]
+
+
+async def test_files_that_earlier_runs_left_are_bounded_and_nothing_else_is_touched(make: Make, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    for age, name in enumerate(("x", "y.new", "z")):
+        (tmp_path / f"{name}.txt").write_text("left.")
+        os.utime(tmp_path / f"{name}.txt", (1000 - age, 1000 - age))
+    await make(folder=tmp_path).document("a")
+    assert names(tmp_path) == ["a.txt", "folder", "x.txt", "y.new.txt"]
+
+
+async def test_files_are_the_owners_and_spare_a_fetch_or_stand_in_for_one_that_fails(
+    make: Make, site: Site, tmp_path: Path
+) -> None:
+    folder = tmp_path / "made" / "when needed"
+    await make(folder=folder).document("a")
+    assert [oct(each.stat().st_mode & 0o777) for each in (folder / "a.txt", folder)] == ["0o600", "0o700"]
+    site.published["a"] = "a2"
+
+    assert await make(FileFirst, folder).document("a") == "a1"
+    assert site.fetches["a"] == 1
+    assert await make(folder=folder).document("a") == "a2"
+    del site.published["a"]
+    papers = make(folder=folder)
+    assert await papers.document("a") == "a2"
+    assert isinstance(papers.known("a").failure, Gone)
+    assert (site.fetches["a"], papers.file_errors) == (3, [])
+
+
+@pytest.mark.parametrize("kind", [Papers, FileFirst])
+@pytest.mark.parametrize(("data", "errors"), [
+    (b"a1", ["it is torn"]), (b"\xff.", ["'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"]),
+    (b"of another.", []), (None, []),
+])  # fmt: skip
+async def test_a_file_that_is_torn_or_of_another_is_none(
+    make: Make, site: Site, tmp_path: Path, kind: type[Papers], data: bytes | None, errors: list[str]
+) -> None:
+    if data is not None:
+        (tmp_path / "a.txt").write_bytes(data)
+    del site.published["a"]
+    papers = make(kind, tmp_path)
+    with pytest.raises(Gone):
+        await papers.document("a")
+    assert papers.file_errors == [("a", error, True) for error in errors]
+
+
+async def test_a_file_that_has_expired_is_the_base_of_what_is_fetched(make: Make, site: Site, tmp_path: Path) -> None:
+    site.published["a"] = "a5"
+    await make(folder=tmp_path).document("a")
+    site.published["a"] = "a4"
+    site.good_for = 0
+    assert await make(FileFirst, tmp_path).document("a") == "a5"
+    assert site.fetches["a"] == 2
+
+
+class Full(FreeSpace):
+    def growth_refusal(self) -> str | None:
+        return "too little"
+
+
+async def test_what_cannot_be_kept_is_used_and_told(make: Make, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for folder, more, reason in (
+        (tmp_path / "file", {}, "Not a directory"),
+        (tmp_path / "full", {"space": Full(Disk(), "/", 0)}, "too little"),
+    ):
+        papers = make(folder=folder, **more)
+        assert await papers.document("a") == "a1"
+        assert ("a", reason, False) in papers.file_errors
+    assert names(tmp_path) == ["file"]
+
+
+async def test_what_is_forgotten_is_in_no_memory_or_file_also_when_it_comes_in_later(
+    make: Make, site: Site, tmp_path: Path
+) -> None:
+    papers = make(folder=tmp_path)
+    await papers.document("a")
+    papers.forget("a")
+    papers.forget("a")
+    assert (papers.known("a").document, names(tmp_path)) == (None, [])
+
+    site.answers.clear()
+    waiting = asyncio.create_task(papers.document("a"))
+    await wait_until_async(lambda: site.fetches["a"] == 2)
+    papers.forget("a")
+    site.answers.set()
+    assert await waiting == "a1"
+    assert (papers.known("a").document, names(tmp_path)) == (None, [])
+
+
+async def test_upkeep_fetches_what_is_stale_and_forgets_what_is_not_used(
+    make: Make, site: Site, clock: ManualClock, tmp_path: Path
+) -> None:
+    papers = make(KeptUp, tmp_path)
+    await papers.document("a")
+    del site.published["b"]
+    with pytest.raises(Gone):
+        await papers.document("b")
+    await papers.refresh_due()
+    assert site.fetches == {"a": 1, "b": 1}
+
+    site.published |= {"a": "a2", "b": "b1"}
+    clock.advance(FRESH)
+    await papers.refresh_due()
+    assert [papers.known(name).document for name in "ab"] == ["a2", "b1"]
+
+    clock.advance(UNUSED - FRESH)
+    await papers.document("b")
+    clock.advance(1)
+    await papers.refresh_due()
+    assert list(papers.states) == ["b"]
+    assert names(tmp_path) == ["b.txt"]
+
+
+async def test_upkeep_goes_on_by_itself_after_an_error_too(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ams.storage.document_cache.UPKEEP_SECONDS", 0.001)
+    papers = make(KeptUp)
+    rounds = Counter[str]()
+
+    async def refresh_due() -> None:
+        rounds["all"] += 1
+        raise OSError
+
+    monkeypatch.setattr(papers, "refresh_due", refresh_due)
+    with capture_logs() as lines:
+        await papers.document("a")
+        await wait_until_async(lambda: rounds["all"] > 2)
+        await papers.close()
+    assert {each["event"] for each in lines} == {"papers.upkeep_failed"}
+    assert not asyncio.all_tasks() - {asyncio.current_task()}
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["get", "newer", "forget", "refresh", "wait", "fail", "restart"]), st.sampled_from("abcdef")
+    ),
+    max_size=30,
+)
+
+
+@settings(max_examples=50)
+@given(STEPS)
+def test_memory_is_bounded_and_each_file_is_of_a_document_that_this_run_or_one_before_knew(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, str]]
+) -> None:
+    folder = tmp_path_factory.mktemp("papers")
+
+    async def run() -> None:
+        site, clock = Site({name: f"{name}1" for name in "abcdef"}), ManualClock()
+        papers, has_restarted = Papers(site, clock.monotonic, str(folder)), False
+        for what, name in steps:
+            if what in ("get", "refresh"):
+                await (papers.get(name) if what == "get" else papers.start_fetch(name))
+            elif what == "newer":
+                await papers.get_newer(name)
+            elif what == "forget":
+                papers.forget(name)
+            elif what == "wait":
+                clock.advance(FRESH)
+            elif what == "fail" and site.published.pop(name, None) is None:
+                site.published[name] = f"{name}2"
+            elif what == "restart":
+                papers, has_restarted = Papers(site, clock.monotonic, str(folder)), True
+            await background()
+            assert len(papers.states) <= papers.max_documents
+            kept = {f"{key}.txt" for key, state in papers.states.items() if state.document is not None}
+            assert set(names(folder)) == kept or has_restarted
+            assert len(names(folder)) <= papers.max_documents
+
+    with pytest.MonkeyPatch.context() as patched:  # what syncs take is much more than all the rest
+        patched.setattr(document_cache, "write_whole", lambda _files, path, data: Path(path).write_bytes(data))
+        asyncio.run(run())

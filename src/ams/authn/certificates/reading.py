@@ -4,12 +4,14 @@ The library reads a field when it is asked for. Here all are read at one place, 
 
 The library refuses a whole name for one value whose bytes are not of the alphabet it claims, such as `José` in Latin-1
 as T61String. OpenSSL and Go read that, and CAs of the field have signed it. So it is read here, and compared as text.
-For a PrintableString it refuses the whole certificate: `load` reads such a value as UTF8String.
+For a PrintableString it refuses the whole certificate, list or OCSP answer: `parsed` reads such a value as UTF8String.
+What was signed is then another thing than what was parsed, and signatures are checked over what was signed.
 
 The normal form of a subject loses parts, so that two subjects may have one. `unrepresentable` finds those that could: a
 binding to one of them knows the digest of the whole subject too.
 """
 
+import base64
 import contextlib
 import datetime
 import hashlib
@@ -23,6 +25,9 @@ from dataclasses import dataclass
 from typing import Literal, TypeVar, get_args
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, padding, rsa
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.name import _ASN1Type
 
@@ -33,6 +38,7 @@ from ams.core.distinguished_names import of_certificate
 from ams.core.errors import CertificateRefused
 
 Kind = TypeVar("Kind", bound=x509.ExtensionType)
+T = TypeVar("T")
 ComparableName = tuple[tuple[tuple[str, str], ...], ...]  # object identifiers and texts of a name, by its parts
 RefusalKind = Literal[
     "unreadable", "expired", "not_yet_valid", "proxy", "chain", "usage", "host",
@@ -48,9 +54,12 @@ _UNWRITABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 """Control characters are no part of a name, and databases take no NUL."""
 _WARNINGS = threading.Lock()
 _SUBJECT_UNREADABLE = "Your certificate has a subject that cannot be read"
-_SEQUENCE, _SET, _OID, _VERSION, _INTEGER = 0x30, 0x31, 0x06, 0xA0, 0x02
+_PEM = re.compile(rb"\s*-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
+_BOOLEAN, _INTEGER, _OCTETS, _OID, _VERSION = 0x01, 0x02, 0x04, 0x06, 0xA0
+_CONSTRUCTED = 0x20  # the bit of tags whose values have members
 _UTF8, _PRINTABLE = 0x0C, 0x13
 _PRINTABLE_TEXT = re.compile(rb"[A-Za-z0-9 '()+,./:=?-]*")
+_ISSUER, _SUBJECT = 1, 3  # places of names in `_fields`
 _AMBIGUOUS = frozenset(',+"\\<>;')  # characters that the normal form escapes elsewhere, but not in `E` and `DC`
 _UNESCAPED = {"1.2.840.113549.1.9.1": "E", "0.9.2342.19200300.100.1.25": "DC"}
 _SINGLE = {"2.5.4.3": "CN", "2.5.4.5": "SERIALNUMBER"}  # of several, the normal form keeps the last
@@ -75,7 +84,7 @@ class Facts:
     not_before: Milliseconds
     not_after: Milliseconds
     extensions: x509.Extensions
-    shown: bytes = b""  # the certificate as it was signed, where `load` changed it
+    der: bytes  # as it was signed, where `load` changed texts of `certificate`
 
     def extension(self, kind: type[Kind]) -> Kind | None:
         """Return an extension's value, or None."""
@@ -87,35 +96,74 @@ class Facts:
         basic = self.extension(x509.BasicConstraints)
         return basic is not None and basic.ca
 
+    @property
+    def fingerprint(self) -> bytes:
+        """The SHA-256 of the whole certificate."""
+        return hashlib.sha256(self.der).digest()
+
+
+def der_of(data: bytes) -> bytes:
+    """Return DER of what is PEM or DER; raise `ValueError`."""
+    pem = _PEM.match(data)
+    return base64.b64decode(b"".join(pem[2].split()), validate=True) if pem else data
+
 
 def load(der: bytes) -> tuple[x509.Certificate, bytes]:
-    """Load a certificate; return also what was signed, where that has other bytes. Raises `ValueError`, `IndexError`.
+    """Load a certificate; return also what was signed, where that has other bytes. Raises `ValueError`."""
+    try:
+        certificate, text = parsed(x509.load_der_x509_certificate, der)
+    except x509.InvalidVersion as error:
+        raise ValueError(str(error)) from error
+    return certificate, b"" if text is der else der
+
+
+def parsed(parse: Callable[[bytes], T], der: bytes) -> tuple[T, bytes]:
+    """Parse DER; return also the bytes that were parsed: as many as in `der`, and the same unless it has odd texts.
 
     Real CAs put `*`, `@` and `_` into a PrintableString. Such a value is read as UTF8String, which is as long.
+
+    Raises:
+        ValueError: it cannot be parsed so either.
     """
     try:
-        return x509.load_der_x509_certificate(der), b""
+        return parse(der), der
     except ValueError:
-        return x509.load_der_x509_certificate(_with_texts(der)), der
+        text = _with_texts(der)
+        return parse(text), text
+
+
+def part_as_signed(part: bytes, text: bytes, der: bytes) -> bytes:
+    """Return the bytes of `der` in the place of a part of `text`, which `parsed` has returned for it."""
+    if text is der:
+        return part
+    place = text.index(part)
+    return der[place : place + len(part)]
 
 
 def _with_texts(der: bytes) -> bytes:
-    changed = bytearray(der)
-    [(_, *whole)] = _spans(der, 0, len(der))
-    signed, *_ = _spans(der, *whole)
-    fields = [span for span in _spans(der, *signed[1:]) if der[span[0]] != _VERSION]
-    for name in (fields[2], fields[4]):  # issuer and subject
-        for part in _spans(der, *name[1:]):
-            for pair in _spans(der, *part[1:]):
-                _, (place, begin, end) = _spans(der, *pair[1:])
-                text = der[begin:end]
-                if der[place] == _PRINTABLE and text.isascii() and not _PRINTABLE_TEXT.fullmatch(text):
-                    changed[place] = _UTF8
+    changed, place, before = bytearray(der), 0, 0
+    while place < len(der):
+        tag, (begin, end) = der[place], _value(der, place, len(der))
+        if tag == _PRINTABLE:
+            text = der[begin:end]
+            if text.isascii() and not _PRINTABLE_TEXT.fullmatch(text):
+                changed[place] = _UTF8
+        # Names of authorities are in extensions too, whose values are DER in octets, but for odd ones.
+        is_extension = tag == _OCTETS and before in (_OID, _BOOLEAN) and _is_value(der, begin, end)
+        before, place = tag, begin if tag & _CONSTRUCTED or is_extension else end
     return bytes(changed)
 
 
-def read(certificate: x509.Certificate) -> Facts:
+def read_der(der: bytes) -> Facts:
     """Read a certificate; raise `Refusal` when something in it cannot be read."""
+    try:
+        return read(*load(der))
+    except ValueError as error:
+        raise Refusal("unreadable", UNREADABLE) from error
+
+
+def read(certificate: x509.Certificate, signed: bytes = b"") -> Facts:
+    """Read a certificate that was loaded; `signed` is as `load` returns it. Raises as `read_der`."""
     with quietly():
         try:
             return Facts(
@@ -125,15 +173,23 @@ def read(certificate: x509.Certificate) -> Facts:
                 certificate.serial_number,
                 milliseconds(certificate.not_valid_before_utc),
                 milliseconds(certificate.not_valid_after_utc),
-                certificate.extensions,
+                _extensions(certificate),
+                signed or certificate.public_bytes(Encoding.DER),
             )
         except Exception as error:  # parsers raise many kinds, depending on what the client sends
             raise Refusal("unreadable", UNREADABLE) from error
 
 
-def read_leaf(certificate: x509.Certificate) -> Facts:
+def _extensions(certificate: x509.Certificate) -> x509.Extensions:
+    try:
+        return certificate.extensions
+    except ValueError:  # they may name an authority, and the library has read them only now
+        return x509.load_der_x509_certificate(_with_texts(certificate.public_bytes(Encoding.DER))).extensions
+
+
+def read_leaf(certificate: x509.Certificate, signed: bytes = b"") -> Facts:
     """Read a client's certificate; raise `Refusal` when it cannot be read, or its subject cannot be written down."""
-    facts = read(certificate)
+    facts = read(certificate, signed)
     if not all(isinstance(each.value, str) and _UNWRITABLE.search(each.value) is None for each in facts.subject):
         raise Refusal("unreadable", _SUBJECT_UNREADABLE)
     return facts
@@ -214,7 +270,7 @@ def subject_of(certificate: x509.Certificate) -> x509.Name:
     try:
         return certificate.subject
     except ValueError:
-        return _name(_names_of(certificate)[1])
+        return _name(_fields(certificate.tbs_certificate_bytes)[_SUBJECT])
 
 
 def issuer_of(certificate: x509.Certificate) -> x509.Name:
@@ -222,7 +278,7 @@ def issuer_of(certificate: x509.Certificate) -> x509.Name:
     try:
         return certificate.issuer
     except ValueError:
-        return _name(_names_of(certificate)[0])
+        return _name(_fields(certificate.tbs_certificate_bytes)[_ISSUER])
 
 
 def issuer_of_list(crl: x509.CertificateRevocationList) -> x509.Name:
@@ -230,8 +286,32 @@ def issuer_of_list(crl: x509.CertificateRevocationList) -> x509.Name:
     try:
         return crl.issuer
     except ValueError:
-        fields = [each for each in _members(_content(crl.tbs_certlist_bytes, _SEQUENCE)) if each[0] != _INTEGER]
-        return _name(fields[1][1])
+        return _name(_fields(crl.tbs_certlist_bytes)[_ISSUER])
+
+
+def issuer_as_signed(certificate: Facts) -> bytes:
+    """Return the issuer's name in a certificate (DER) as it was signed."""
+    der = certificate.der
+    [(_, *content)] = _spans(der, 0, len(der))
+    place, _, end = next(_spans(der, *content))
+    return _fields(der[place:end])[_ISSUER]
+
+
+def has_signed(signer: x509.Certificate, signature: bytes, body: bytes, algorithm: hashes.HashAlgorithm | None) -> bool:
+    """Whether the key of a certificate made a signature; `algorithm` is None for those without a hash of their own."""
+    key = signer.public_key()
+    try:
+        if isinstance(key, ed25519.Ed25519PublicKey | ed448.Ed448PublicKey):
+            key.verify(signature, body)
+        elif isinstance(key, rsa.RSAPublicKey) and algorithm is not None:
+            key.verify(signature, body, padding.PKCS1v15(), algorithm)
+        elif isinstance(key, ec.EllipticCurvePublicKey) and algorithm is not None:
+            key.verify(signature, body, ec.ECDSA(algorithm))
+        else:
+            return False
+    except (InvalidSignature, UnsupportedAlgorithm, ValueError):
+        return False
+    return True
 
 
 def comparable(name: x509.Name) -> ComparableName:
@@ -244,24 +324,24 @@ def _folded(value: str | bytes) -> str:
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
-def _names_of(certificate: x509.Certificate) -> tuple[bytes, bytes]:
-    fields = _members(_content(certificate.tbs_certificate_bytes, _SEQUENCE))
-    _serial, _algorithm, issuer, _validity, subject, *_ = [value for tag, value in fields if tag != _VERSION]
-    return issuer, subject
+def _fields(signed: bytes) -> list[bytes]:
+    """Return the fields of the signed part of a certificate or a list, but for version and serial number."""
+    [(_, *content)] = _spans(signed, 0, len(signed))
+    return [
+        signed[place:end] for place, _, end in _spans(signed, *content) if signed[place] not in (_VERSION, _INTEGER)
+    ]
 
 
 def _name(name: bytes) -> x509.Name:
-    parts = []
-    for tag, part in _members(name):
-        if tag != _SET:
-            raise ValueError("a name is of sets")
-        parts.append(x509.RelativeDistinguishedName([_attribute(each) for _, each in _members(part)]))
-    return x509.Name(parts)
+    """Read a name that the library has parsed, and whose texts it cannot read."""
+    [(_, parts)] = _members(name)
+    pairs = [[_attribute(pair) for _, pair in _members(part)] for _, part in _members(parts)]
+    return x509.Name([x509.RelativeDistinguishedName(each) for each in pairs])
 
 
 def _attribute(pair: bytes) -> x509.NameAttribute[str]:
-    (kind, oid), (tag, value) = _members(pair)
-    if kind != _OID or tag not in _TEXTS:
+    (_, oid), (tag, value) = _members(pair)
+    if tag not in _TEXTS:
         raise ValueError("a value that is no text")
     # The library checks what callers make, such as that a country has two letters; this was signed as it is.
     return x509.NameAttribute(
@@ -280,13 +360,6 @@ def _dotted(oid: bytes) -> str:
     return ".".join(map(str, [first, numbers[0] - 40 * first, *numbers[1:]])) if numbers else ""
 
 
-def _content(der: bytes, tag: int) -> bytes:
-    [(found, content)] = _members(der)
-    if found != tag:
-        raise ValueError("another type")
-    return content
-
-
 def _members(content: bytes) -> Iterator[tuple[int, bytes]]:
     """Yield tags and values in DER; raise `ValueError` where one is cut off."""
     return ((content[place], content[begin:end]) for place, begin, end in _spans(content, 0, len(content)))
@@ -295,17 +368,30 @@ def _members(content: bytes) -> Iterator[tuple[int, bytes]]:
 def _spans(content: bytes, place: int, limit: int) -> Iterator[tuple[int, int, int]]:
     """Yield the place of each tag in a part of DER, and where its value begins and ends; raise `ValueError`."""
     while place < limit:
-        header = content[place : min(place + 6, limit)]
-        if len(header) < 2:
-            raise ValueError("cut off")
-        length, begin = header[1], place + 2
-        if length & 0x80:
-            count = length & 0x7F
-            length, begin = int.from_bytes(content[begin : begin + count]), begin + count
-        if begin + length > limit:
-            raise ValueError("cut off")
-        yield place, begin, begin + length
-        place = begin + length
+        begin, end = _value(content, place, limit)
+        yield place, begin, end
+        place = end
+
+
+def _is_value(content: bytes, place: int, limit: int) -> bool:
+    try:
+        return _value(content, place, limit)[1] == limit
+    except ValueError:
+        return False
+
+
+def _value(content: bytes, place: int, limit: int) -> tuple[int, int]:
+    """Return where the value behind a tag begins and ends; raise `ValueError` if it is cut off."""
+    begin = place + 2
+    if begin > limit:
+        raise ValueError("cut off")
+    length = content[place + 1]
+    if length & 0x80:
+        count = length & 0x7F
+        length, begin = int.from_bytes(content[begin : begin + count]), begin + count
+    if begin + length > limit:
+        raise ValueError("cut off")
+    return begin, begin + length
 
 
 def _old_letters(value: bytes) -> str:

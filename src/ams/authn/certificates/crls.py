@@ -21,16 +21,14 @@ import structlog
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 
+from ams.authn.certificates.der import find_original, parse_mended, to_der
 from ams.authn.certificates.reading import (
     ComparableName,
     Facts,
     comparable,
-    der_of,
     has_signed,
     issuer_of_list,
     milliseconds,
-    parsed,
-    part_as_signed,
     quietly,
 )
 from ams.core.clock import Clock, Milliseconds
@@ -115,15 +113,15 @@ class RevocationList:
     def read(cls, data: bytes, source: str) -> "RevocationList":
         """Read a list, PEM or DER; raise `UnreadableList`."""
         try:
-            der = der_of(data)
+            der = to_der(data)
             with quietly():  # not the whole: a long list takes a while, and other requests wait
-                crl, text = parsed(_load, der)
+                crl, text = parse_mended(_load, der)
                 scopes = (each.value for each in crl.extensions)
                 scope = next((each for each in scopes if isinstance(each, x509.IssuingDistributionPoint)), None)
                 issuer, odd = comparable(issuer_of_list(crl)), _odd(crl.extensions, scope)
                 since, until = crl.last_update_utc, crl.next_update_utc
             serials = frozenset(each.serial_number for each in crl)
-            signed = b"" if text is der else part_as_signed(crl.tbs_certlist_bytes, text, der)
+            signed = b"" if text is der else find_original(crl.tbs_certlist_bytes, text, der)
         except Exception as error:  # a parser's, of many kinds
             raise UnreadableList(str(error)) from error
         end = None if until is None else milliseconds(until)

@@ -2,16 +2,10 @@
 
 The library reads a field when it is asked for. Here all are read at one place, and a bad field is one refusal.
 
-The library refuses a whole name for one value whose bytes are not of the alphabet it claims, such as `José` in Latin-1
-as T61String. OpenSSL and Go read that, and CAs of the field have signed it. So it is read here, and compared as text.
-For a PrintableString it refuses the whole certificate, list or OCSP answer: `parsed` reads such a value as UTF8String.
-What was signed is then another thing than what was parsed, and signatures are checked over what was signed.
-
 The normal form of a subject loses parts, so that two subjects may have one. `unrepresentable` finds those that could: a
 binding to one of them knows the digest of the whole subject too.
 """
 
-import base64
 import contextlib
 import datetime
 import hashlib
@@ -20,7 +14,7 @@ import threading
 import unicodedata
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeVar, get_args
 
@@ -29,8 +23,8 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, padding, rsa
 from cryptography.hazmat.primitives.serialization import Encoding
-from cryptography.x509.name import _ASN1Type
 
+from ams.authn.certificates.der import ISSUER, SUBJECT, mend_texts, parse_mended, read_name
 from ams.authn.values import UNREADABLE
 from ams.core.cache import LruCache
 from ams.core.clock import Milliseconds
@@ -38,7 +32,6 @@ from ams.core.distinguished_names import of_certificate
 from ams.core.errors import CertificateRefused
 
 Kind = TypeVar("Kind", bound=x509.ExtensionType)
-T = TypeVar("T")
 ComparableName = tuple[tuple[tuple[str, str], ...], ...]  # object identifiers and texts of a name, by its parts
 RefusalKind = Literal[
     "unreadable", "expired", "not_yet_valid", "proxy", "chain", "usage", "host",
@@ -54,12 +47,6 @@ _UNWRITABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 """Control characters are no part of a name, and databases take no NUL."""
 _WARNINGS = threading.Lock()
 _SUBJECT_UNREADABLE = "Your certificate has a subject that cannot be read"
-_PEM = re.compile(rb"\s*-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
-_BOOLEAN, _INTEGER, _OCTETS, _OID, _VERSION = 0x01, 0x02, 0x04, 0x06, 0xA0
-_CONSTRUCTED = 0x20  # the bit of tags whose values have members
-_UTF8, _PRINTABLE = 0x0C, 0x13
-_PRINTABLE_TEXT = re.compile(rb"[A-Za-z0-9 '()+,./:=?-]*")
-_ISSUER, _SUBJECT = 1, 3  # places of names in `_fields`
 _AMBIGUOUS = frozenset(',+"\\<>;')  # characters that the normal form escapes elsewhere, but not in `E` and `DC`
 _UNESCAPED = {"1.2.840.113549.1.9.1": "E", "0.9.2342.19200300.100.1.25": "DC"}
 _SINGLE = {"2.5.4.3": "CN", "2.5.4.5": "SERIALNUMBER"}  # of several, the normal form keeps the last
@@ -102,56 +89,13 @@ class Facts:
         return hashlib.sha256(self.der).digest()
 
 
-def der_of(data: bytes) -> bytes:
-    """Return DER of what is PEM or DER; raise `ValueError`."""
-    pem = _PEM.match(data)
-    return base64.b64decode(b"".join(pem[2].split()), validate=True) if pem else data
-
-
 def load(der: bytes) -> tuple[x509.Certificate, bytes]:
     """Load a certificate; return also what was signed, where that has other bytes. Raises `ValueError`."""
     try:
-        certificate, text = parsed(x509.load_der_x509_certificate, der)
+        certificate, text = parse_mended(x509.load_der_x509_certificate, der)
     except x509.InvalidVersion as error:
         raise ValueError(str(error)) from error
     return certificate, b"" if text is der else der
-
-
-def parsed(parse: Callable[[bytes], T], der: bytes) -> tuple[T, bytes]:
-    """Parse DER; return also the bytes that were parsed: as many as in `der`, and the same unless it has odd texts.
-
-    Real CAs put `*`, `@` and `_` into a PrintableString. Such a value is read as UTF8String, which is as long.
-
-    Raises:
-        ValueError: it cannot be parsed so either.
-    """
-    try:
-        return parse(der), der
-    except ValueError:
-        text = _with_texts(der)
-        return parse(text), text
-
-
-def part_as_signed(part: bytes, text: bytes, der: bytes) -> bytes:
-    """Return the bytes of `der` in the place of a part of `text`, which `parsed` has returned for it."""
-    if text is der:
-        return part
-    place = text.index(part)
-    return der[place : place + len(part)]
-
-
-def _with_texts(der: bytes) -> bytes:
-    changed, place, before = bytearray(der), 0, 0
-    while place < len(der):
-        tag, (begin, end) = der[place], _value(der, place, len(der))
-        if tag == _PRINTABLE:
-            text = der[begin:end]
-            if text.isascii() and not _PRINTABLE_TEXT.fullmatch(text):
-                changed[place] = _UTF8
-        # Names of authorities are in extensions too, whose values are DER in octets, but for odd ones.
-        is_extension = tag == _OCTETS and before in (_OID, _BOOLEAN) and _is_value(der, begin, end)
-        before, place = tag, begin if tag & _CONSTRUCTED or is_extension else end
-    return bytes(changed)
 
 
 def read_der(der: bytes) -> Facts:
@@ -184,7 +128,7 @@ def _extensions(certificate: x509.Certificate) -> x509.Extensions:
     try:
         return certificate.extensions
     except ValueError:  # they may name an authority, and the library has read them only now
-        return x509.load_der_x509_certificate(_with_texts(certificate.public_bytes(Encoding.DER))).extensions
+        return x509.load_der_x509_certificate(mend_texts(certificate.public_bytes(Encoding.DER))).extensions
 
 
 def read_leaf(certificate: x509.Certificate, signed: bytes = b"") -> Facts:
@@ -270,7 +214,7 @@ def subject_of(certificate: x509.Certificate) -> x509.Name:
     try:
         return certificate.subject
     except ValueError:
-        return _name(_fields(certificate.tbs_certificate_bytes)[_SUBJECT])
+        return read_name(certificate.tbs_certificate_bytes, SUBJECT)
 
 
 def issuer_of(certificate: x509.Certificate) -> x509.Name:
@@ -278,7 +222,7 @@ def issuer_of(certificate: x509.Certificate) -> x509.Name:
     try:
         return certificate.issuer
     except ValueError:
-        return _name(_fields(certificate.tbs_certificate_bytes)[_ISSUER])
+        return read_name(certificate.tbs_certificate_bytes, ISSUER)
 
 
 def issuer_of_list(crl: x509.CertificateRevocationList) -> x509.Name:
@@ -286,15 +230,7 @@ def issuer_of_list(crl: x509.CertificateRevocationList) -> x509.Name:
     try:
         return crl.issuer
     except ValueError:
-        return _name(_fields(crl.tbs_certlist_bytes)[_ISSUER])
-
-
-def issuer_as_signed(certificate: Facts) -> bytes:
-    """Return the issuer's name in a certificate (DER) as it was signed."""
-    der = certificate.der
-    [(_, *content)] = _spans(der, 0, len(der))
-    place, _, end = next(_spans(der, *content))
-    return _fields(der[place:end])[_ISSUER]
+        return read_name(crl.tbs_certlist_bytes, ISSUER)
 
 
 def has_signed(signer: x509.Certificate, signature: bytes, body: bytes, algorithm: hashes.HashAlgorithm | None) -> bool:
@@ -322,93 +258,3 @@ def comparable(name: x509.Name) -> ComparableName:
 def _folded(value: str | bytes) -> str:
     text = value if isinstance(value, str) else value.hex()
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
-
-
-def _fields(signed: bytes) -> list[bytes]:
-    """Return the fields of the signed part of a certificate or a list, but for version and serial number."""
-    [(_, *content)] = _spans(signed, 0, len(signed))
-    return [
-        signed[place:end] for place, _, end in _spans(signed, *content) if signed[place] not in (_VERSION, _INTEGER)
-    ]
-
-
-def _name(name: bytes) -> x509.Name:
-    """Read a name that the library has parsed, and whose texts it cannot read."""
-    [(_, parts)] = _members(name)
-    pairs = [[_attribute(pair) for _, pair in _members(part)] for _, part in _members(parts)]
-    return x509.Name([x509.RelativeDistinguishedName(each) for each in pairs])
-
-
-def _attribute(pair: bytes) -> x509.NameAttribute[str]:
-    (_, oid), (tag, value) = _members(pair)
-    if tag not in _TEXTS:
-        raise ValueError("a value that is no text")
-    # The library checks what callers make, such as that a country has two letters; this was signed as it is.
-    return x509.NameAttribute(
-        x509.ObjectIdentifier(_dotted(oid)), _TEXTS[tag](value), _type=_ASN1Type.UTF8String, _validate=False
-    )
-
-
-def _dotted(oid: bytes) -> str:
-    numbers, number = [], 0
-    for each in oid:
-        number = number << 7 | each & 0x7F
-        if not each & 0x80:
-            numbers.append(number)
-            number = 0
-    first = min(numbers[0] // 40, 2) if numbers else 0
-    return ".".join(map(str, [first, numbers[0] - 40 * first, *numbers[1:]])) if numbers else ""
-
-
-def _members(content: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield tags and values in DER; raise `ValueError` where one is cut off."""
-    return ((content[place], content[begin:end]) for place, begin, end in _spans(content, 0, len(content)))
-
-
-def _spans(content: bytes, place: int, limit: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the place of each tag in a part of DER, and where its value begins and ends; raise `ValueError`."""
-    while place < limit:
-        begin, end = _value(content, place, limit)
-        yield place, begin, end
-        place = end
-
-
-def _is_value(content: bytes, place: int, limit: int) -> bool:
-    try:
-        return _value(content, place, limit)[1] == limit
-    except ValueError:
-        return False
-
-
-def _value(content: bytes, place: int, limit: int) -> tuple[int, int]:
-    """Return where the value behind a tag begins and ends; raise `ValueError` if it is cut off."""
-    begin = place + 2
-    if begin > limit:
-        raise ValueError("cut off")
-    length = content[place + 1]
-    if length & 0x80:
-        count = length & 0x7F
-        length, begin = int.from_bytes(content[begin : begin + count]), begin + count
-    if begin + length > limit:
-        raise ValueError("cut off")
-    return begin, begin + length
-
-
-def _old_letters(value: bytes) -> str:
-    """Decode T61String: UTF-8 where it is that, else Latin-1, as OpenSSL and Go do."""
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return value.decode("latin-1")
-
-
-_TEXTS: dict[int, Callable[[bytes], str]] = {
-    0x0C: bytes.decode,
-    0x12: lambda value: value.decode("ascii"),
-    0x13: lambda value: value.decode("ascii"),
-    0x14: _old_letters,
-    0x16: _old_letters,
-    0x1C: lambda value: value.decode("utf-32-be"),
-    0x1E: lambda value: value.decode("utf-16-be"),
-}
-"""By the tag of ASN.1: UTF8String, numeric, printable, T61, IA5, universal, BMP. OpenSSL reads no other."""

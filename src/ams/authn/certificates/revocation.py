@@ -20,17 +20,8 @@ from cryptography.x509 import ocsp
 from cryptography.x509.oid import AuthorityInformationAccessOID, ExtendedKeyUsageOID
 
 from ams.authn.certificates.crls import EARLY, Doubt, FetchedLists, RevocationList, unreachable, useless
-from ams.authn.certificates.reading import (
-    Facts,
-    Refusal,
-    comparable,
-    has_signed,
-    issuer_as_signed,
-    milliseconds,
-    parsed,
-    part_as_signed,
-    read_der,
-)
+from ams.authn.certificates.der import ISSUER, find_original, parse_mended, read_field, read_signed_body
+from ams.authn.certificates.reading import Facts, Refusal, comparable, has_signed, milliseconds, read_der
 from ams.authn.certificates.trust import Trust, is_issued_by
 from ams.core.cache import LruCache
 from ams.core.clock import Clock, Milliseconds
@@ -248,18 +239,18 @@ def _question(certificate: Facts, issuer: Facts) -> ocsp.OCSPRequest:
     # SHA-1 names the CA, and proves nothing; many responders know no other.
     algorithm, builder = hashes.SHA1(), ocsp.OCSPRequestBuilder()  # noqa: S303
     key = builder.add_certificate(certificate.certificate, issuer.certificate, algorithm).build().issuer_key_hash
-    name = hashlib.sha1(issuer_as_signed(certificate), usedforsecurity=False).digest()
+    name = hashlib.sha1(read_field(read_signed_body(certificate.der), ISSUER), usedforsecurity=False).digest()
     return builder.add_certificate_by_hash(name, key, certificate.serial, algorithm).build()
 
 
 def _read(data: bytes, asked: ocsp.OCSPRequest, issuer: Facts, now: Milliseconds) -> _OcspAnswer:
     try:
-        response, text = parsed(ocsp.load_der_ocsp_response, data)
+        response, text = parse_mended(ocsp.load_der_ocsp_response, data)
         if response.response_status is not ocsp.OCSPResponseStatus.SUCCESSFUL:
             raise _NotBelieved(f"it says {response.response_status.name}")
-        body = part_as_signed(response.tbs_response_bytes, text, data)
+        body = find_original(response.tbs_response_bytes, text, data)
         signature, algorithm = response.signature, response.signature_hash_algorithm
-        shown = [part_as_signed(each.public_bytes(Encoding.DER), text, data) for each in response.certificates]
+        shown = [find_original(each.public_bytes(Encoding.DER), text, data) for each in response.certificates]
         signers = itertools.chain([issuer], _charged(shown, issuer, now))
         if not any(has_signed(each.certificate, signature, body, algorithm) for each in signers):
             raise _NotBelieved("it is not signed by the CA, nor by one that may answer for it")

@@ -28,7 +28,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from OpenSSL import crypto
 
 from ams.authn.certificates.crls import RevocationList, UnreadableList
-from ams.authn.certificates.reading import ComparableName, Facts, Refusal, der_of, load, quietly, read_der, subject_of
+from ams.authn.certificates.der import to_der
+from ams.authn.certificates.reading import ComparableName, Facts, Refusal, load, quietly, read_der, subject_of
 from ams.authn.values import UNREADABLE
 from ams.core.clock import Clock, Milliseconds
 from ams.outgoing.sharing import Shared
@@ -175,7 +176,7 @@ def _certificates(path: str, data: bytes) -> tuple[bytes, ...]:
 
 def _certificate(data: bytes) -> bytes:
     """Return DER that both libraries can read which will look at it; raise `ValueError` if one of them cannot."""
-    der = der_of(data)
+    der = to_der(data)
     with quietly():
         subject_of(load(der)[0]).public_bytes()
     try:

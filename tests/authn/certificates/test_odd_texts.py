@@ -37,17 +37,18 @@ class OddAuthority:
     """A CA with such a name; what it signs is in DER."""
 
     made: Authority
+    name: bytes = ODD
 
     @property
     def certificate(self) -> bytes:
-        return self.made.signs_bytes(self.made.certificate, USUAL, ODD)
+        return self.made.signs_bytes(self.made.certificate, USUAL, self.name)
 
     def signs(self, *extensions: Extension, **options: object) -> bytes:
         signed = self.made.signs("Jane", extensions=[NO_CA, *extensions], **options)  # type: ignore[arg-type]
-        return self.made.signs_bytes(signed.certificate, USUAL, ODD)
+        return self.made.signs_bytes(signed.certificate, USUAL, self.name)
 
     def crl(self, *serials: int) -> bytes:
-        return self.made.signs_bytes(x509.load_der_x509_crl(self.made.crl(serials)), USUAL, ODD)
+        return self.made.signs_bytes(x509.load_der_x509_crl(self.made.crl(serials)), USUAL, self.name)
 
 
 @pytest.fixture(scope="module")
@@ -86,8 +87,10 @@ async def test_a_ca_between_that_a_client_sends_leads_to_the_root(site: Site, pu
     )
 
 
-async def test_the_name_of_the_authority_above_may_be_odd_in_an_extension_alone(site: Site, odd: OddAuthority) -> None:
+@pytest.mark.parametrize("name", [ODD, b"\x14\x08Jos\xe9 Ez!", b"\x16\x08Jos\xe9 Ez!", b"\x14\x08Jos\xc3\xa9 E!"])
+async def test_the_name_of_the_authority_above_may_be_odd_in_an_extension_alone(site: Site, name: bytes) -> None:
     """Of the key identifier, where OpenSSL was long set to write it."""
+    odd = OddAuthority(Authority.make("UNUSUAL!"), name)
     below = Authority.make("Below", issuer=odd.made)
     above = x509.DirectoryName(name_of("UNUSUAL!"))
     extension = x509.AuthorityKeyIdentifier(b"key", [above], below.certificate.serial_number), False
@@ -95,10 +98,10 @@ async def test_the_name_of_the_authority_above_may_be_odd_in_an_extension_alone(
     listed = x509.load_der_x509_crl(below.crl(extensions=[extension]))
     (site.folder / "odd.pem").write_bytes(odd.certificate)
     site.has_list(odd.crl(), "odd.r0")
-    site.has_list(below.signs_bytes(listed, USUAL, ODD), "below.r0")
+    site.has_list(below.signs_bytes(listed, USUAL, name), "below.r0")
 
-    sent = odd.made.signs_bytes(below.certificate, USUAL, ODD)
-    assert await site.judge(below.signs_bytes(jane, USUAL, ODD), sent) == BELIEVED
+    sent = odd.made.signs_bytes(below.certificate, USUAL, name)
+    assert await site.judge(below.signs_bytes(jane, USUAL, name), sent) == BELIEVED
 
 
 def test_the_signature_of_a_list_is_over_what_was_signed_and_not_over_what_is_read(odd: OddAuthority) -> None:

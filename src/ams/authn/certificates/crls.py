@@ -21,7 +21,7 @@ import structlog
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 
-from ams.authn.certificates.der import find_original, parse_mended, to_der
+from ams.authn.certificates.der import find_original, parse_mended, read_extensions, to_der
 from ams.authn.certificates.reading import (
     ComparableName,
     Facts,
@@ -115,10 +115,11 @@ class RevocationList:
         try:
             der = to_der(data)
             with quietly():  # not the whole: a long list takes a while, and other requests wait
-                crl, text = parse_mended(_load, der)
-                scopes = (each.value for each in crl.extensions)
+                crl, text = parse_mended(x509.load_der_x509_crl, der)
+                extensions = read_extensions(crl, x509.load_der_x509_crl)
+                scopes = (each.value for each in extensions)
                 scope = next((each for each in scopes if isinstance(each, x509.IssuingDistributionPoint)), None)
-                issuer, odd = comparable(issuer_of_list(crl)), _odd(crl.extensions, scope)
+                issuer, odd = comparable(issuer_of_list(crl)), _odd(extensions, scope)
                 since, until = crl.last_update_utc, crl.next_update_utc
             serials = frozenset(each.serial_number for each in crl)
             signed = b"" if text is der else find_original(crl.tbs_certlist_bytes, text, der)
@@ -183,12 +184,6 @@ class RevocationList:
             return self._crl.is_signature_valid(ca.public_key())  # type: ignore[arg-type]
         except (InvalidSignature, UnsupportedAlgorithm, ValueError, TypeError):
             return False
-
-
-def _load(der: bytes) -> x509.CertificateRevocationList:
-    crl = x509.load_der_x509_crl(der)
-    _ = crl.extensions  # read only when asked for, and a name in them may be odd alone
-    return crl
 
 
 def _odd(extensions: x509.Extensions, scope: x509.IssuingDistributionPoint | None) -> str:

@@ -13,14 +13,16 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.name import _ASN1Type
 
 T = TypeVar("T")
+Signed = TypeVar("Signed", x509.Certificate, x509.CertificateRevocationList)
 
 _PEM = re.compile(rb"\s*-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
 _BOOLEAN, _INTEGER, _OCTETS, _OID, _VERSION = 0x01, 0x02, 0x04, 0x06, 0xA0
 _CONSTRUCTED = 0x20  # the bit of tags whose values have members
-_UTF8, _PRINTABLE = 0x0C, 0x13
+_UTF8, _PRINTABLE, _T61, _IA5 = 0x0C, 0x13, 0x14, 0x16
 _PRINTABLE_TEXT = re.compile(rb"[A-Za-z0-9 '()+,./:=?-]*")
 ISSUER, SUBJECT = 1, 3  # numbers of fields of the signed body, version and serial number not counted
 
@@ -55,8 +57,23 @@ def find_original(part: bytes, text: bytes, der: bytes) -> bytes:
     return der[place : place + len(part)]
 
 
-def mend_texts(der: bytes) -> bytes:
-    """Return the same with every odd PrintableString as UTF8String; raise `ValueError` for what is cut off."""
+def read_extensions(signed: Signed, load: Callable[[bytes], Signed]) -> x509.Extensions:
+    """Return the extensions of a certificate or a list. Names of authorities in them may have `?` for letters.
+
+    Raises:
+        ValueError: an extension cannot be read.
+    """
+    try:
+        return signed.extensions
+    except ValueError:
+        return load(mend_texts(signed.public_bytes(Encoding.DER), is_lossy=True)).extensions
+
+
+def mend_texts(der: bytes, *, is_lossy: bool = False) -> bytes:
+    """Return the same with every odd PrintableString as UTF8String; raise `ValueError` for what is cut off.
+
+    With `is_lossy`, texts in Latin-1 have `?` for what is not ASCII: as UTF-8 they would be longer.
+    """
     changed, place, before = bytearray(der), 0, 0
     while place < len(der):
         tag, (begin, end) = der[place], _value(der, place, len(der))
@@ -64,6 +81,8 @@ def mend_texts(der: bytes) -> bytes:
             text = der[begin:end]
             if text.isascii() and not _PRINTABLE_TEXT.fullmatch(text):
                 changed[place] = _UTF8
+        elif is_lossy and tag in (_T61, _IA5):
+            changed[begin:end] = _old_letters(der[begin:end]).encode("ascii", "replace").ljust(end - begin)
         # Extensions name authorities too. Their values are octets, which mostly hold DER.
         is_extension = tag == _OCTETS and before in (_OID, _BOOLEAN) and _is_value(der, begin, end)
         before, place = tag, begin if tag & _CONSTRUCTED or is_extension else end
@@ -159,8 +178,8 @@ _TEXTS: dict[int, Callable[[bytes], str]] = {
     0x0C: bytes.decode,
     0x12: lambda value: value.decode("ascii"),
     0x13: lambda value: value.decode("ascii"),
-    0x14: _old_letters,
-    0x16: _old_letters,
+    _T61: _old_letters,
+    _IA5: _old_letters,
     0x1C: lambda value: value.decode("utf-32-be"),
     0x1E: lambda value: value.decode("utf-16-be"),
 }

@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, padding, rsa
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from ams.authn.certificates.der import ISSUER, SUBJECT, mend_texts, parse_mended, read_name
+from ams.authn.certificates.der import ISSUER, SUBJECT, parse_mended, read_extensions, read_name
 from ams.authn.values import UNREADABLE
 from ams.core.cache import LruCache
 from ams.core.clock import Milliseconds
@@ -117,18 +117,11 @@ def read(certificate: x509.Certificate, signed: bytes = b"") -> Facts:
                 certificate.serial_number,
                 milliseconds(certificate.not_valid_before_utc),
                 milliseconds(certificate.not_valid_after_utc),
-                _extensions(certificate),
+                read_extensions(certificate, x509.load_der_x509_certificate),
                 signed or certificate.public_bytes(Encoding.DER),
             )
         except Exception as error:  # parsers raise many kinds, depending on what the client sends
             raise Refusal("unreadable", UNREADABLE) from error
-
-
-def _extensions(certificate: x509.Certificate) -> x509.Extensions:
-    try:
-        return certificate.extensions
-    except ValueError:  # they may name an authority, and the library has read them only now
-        return x509.load_der_x509_certificate(mend_texts(certificate.public_bytes(Encoding.DER))).extensions
 
 
 def read_leaf(certificate: x509.Certificate, signed: bytes = b"") -> Facts:

@@ -1,10 +1,7 @@
 """The real service on a real disk that is full: refusals that say when to come again, no loss, and back by itself."""
 
 import asyncio
-import contextlib
-import os
 import random
-import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -13,49 +10,16 @@ import pytest
 from tests.faults.attempts import Attempt, Outcome
 from tests.faults.http_client import SMALL, HttpClient
 from tests.faults.scene import Stage
+from tests.faults.small_disk import MIB, SmallDisk, mounted
 from tests.faults.workload import Consumer, Publisher
 from tests.support.waiting import wait_until_async
 
-MIB = 2**20
 ENVIRONMENT = {**SMALL, "AMS_MIN_FREE_BYTES": "6MiB", "AMS_RESERVE_BYTES": "4MiB"}
 MOST_TRIES = 3_000
 MORE_THAN_A_PAGE_OF_LOG_LINES = 80
 """Standard error is a file on the small disk; its last page has room left when the disk has none."""
 
 pytestmark = [pytest.mark.faults, pytest.mark.mount, pytest.mark.long]
-_CHUNK = b"\0" * 65_536
-
-
-class SmallDisk:
-    """A mounted file system, and a stranger who puts a file on it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self._strangers = folder, folder / "strangers"
-
-    @property
-    def free_bytes(self) -> int:
-        status = os.statvfs(self.folder)
-        return status.f_bavail * status.f_frsize
-
-    def fill(self, leave: int = 0) -> None:
-        """Let the stranger's file grow until no more than `leave` bytes are free."""
-        with contextlib.suppress(OSError), self._strangers.open("ab", buffering=0) as file:
-            while self.free_bytes > leave:
-                file.write(_CHUNK[: max(1, self.free_bytes - leave)])
-
-    def clear(self) -> None:
-        """Let the stranger take the file away."""
-        self._strangers.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def mounted(folder: Path, size: int) -> Iterator[SmallDisk]:
-    """Mount a disk of `size` bytes on a folder; raises `OSError` or `CalledProcessError` where that is not allowed."""
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder], check=True, capture_output=True)
-    try:
-        yield SmallDisk(folder)
-    finally:
-        subprocess.run(["umount", folder], check=True)
 
 
 class Site(Stage):

@@ -145,13 +145,13 @@ class Authority(Credentials):
         """Return a certificate with some bytes replaced by as many others, signed again: what no library makes."""
         return x509.load_der_x509_certificate(self.signs_bytes(certificate, old, new))
 
-    def signs_bytes(self, certificate: x509.Certificate, old: bytes, new: bytes) -> bytes:
-        """Return the same in DER, which the library may refuse."""
+    def signs_bytes(self, signed: x509.Certificate | x509.CertificateRevocationList, old: bytes, new: bytes) -> bytes:
+        """Return the same of a certificate or a list, in DER, which the library may refuse."""
         assert len(old) == len(new)
-        body = certificate.tbs_certificate_bytes
+        body = signed.tbs_certificate_bytes if isinstance(signed, x509.Certificate) else signed.tbs_certlist_bytes
         assert old in body
         body = body.replace(old, new)
-        whole = certificate.public_bytes(Encoding.DER)
+        whole = signed.public_bytes(Encoding.DER)
         algorithm = bytes.fromhex("300a06082a8648ce3d040302")  # ecdsa-with-SHA256
         assert algorithm in whole
         assert isinstance(self.key, ec.EllipticCurvePrivateKey)

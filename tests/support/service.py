@@ -109,27 +109,33 @@ def live_service(
 
 
 class CertificatePorts(NamedTuple):
-    """Where a certificate service is asked, and its management key."""
+    """Where a certificate service is asked, its management key, and its process."""
 
     api: int
     operations: int
     key: str
+    process: subprocess.Popen[str]
 
 
 @contextlib.contextmanager
-def live_certificate_service(data: Path) -> Iterator[CertificatePorts]:
-    """Start `ams authn serve` with TLS on free ports, wait until it is ready, and stop it at the end."""
-    data.mkdir()
+def live_certificate_service(data: Path, *flags: str, client_ca: Path | None = None) -> Iterator[CertificatePorts]:
+    """Start `ams authn serve` with TLS on free ports, wait until it is ready, and stop it at the end.
+
+    Its log is appended to a file beside the data folder.
+    """
+    data.mkdir(exist_ok=True)
     operations = free_port()
-    flags = ["--data", str(data), "--port", "0", "--ops-port", str(operations), "--tls-self-signed"]
-    flags += ["--client-ca", str(data), "--failed-logins-per-minute", "0"]
-    command = [sys.executable, "-m", "ams.cli.main", "authn", "serve", *flags]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+    given = ["--data", str(data), "--port", "0", "--ops-port", str(operations), "--tls-self-signed"]
+    given += ["--client-ca", str(client_ca or data), "--failed-logins-per-minute", "0", *flags]
+    command = [sys.executable, "-m", "ams.cli.main", "authn", "serve", *given]
+    with (
+        (data.parent / f"{data.name}.stderr").open("a") as errors,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
+    ):
         try:
             base_url, _ = _ready_lines(process)
-            yield CertificatePorts(
-                int(base_url.rpartition(":")[2]), operations, (data / "authn.key").read_text().strip()
-            )
+            key = (data / "authn.key").read_text().strip()
+            yield CertificatePorts(int(base_url.rpartition(":")[2]), operations, key, process)
         finally:
             process.terminate()
 

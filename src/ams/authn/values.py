@@ -96,7 +96,7 @@ class Presented:
     """Certificates of a client, who has proved to hold the leaf's key; the chain is not trusted."""
 
     leaf: x509.Certificate
-    chain: tuple[x509.Certificate, ...] = ()
+    chain: tuple[bytes, ...] = ()  # DER; read when a chain is looked for
     shown: bytes = b""  # the leaf as it was signed, where it could be read only with a change of its encoding
 
 

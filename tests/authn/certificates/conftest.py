@@ -11,6 +11,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from ams.authn.certificates.checks import CertificateChecks, HostCheck
+from ams.authn.certificates.reading import load
 from ams.authn.settings import AuthnSettings
 from ams.authn.values import Presented
 from ams.core.clock import ManualClock
@@ -23,6 +24,8 @@ LOOPBACK = [ipaddress.ip_network("127.0.0.0/8")]
 BELIEVED = "believed"
 REVOKED = "refused: Your certificate has been revoked"
 EXPIRED = "refused: Your certificate has expired"
+Leaf = Credentials | x509.Certificate | bytes
+"""A certificate of a client; in DER where the library may refuse it."""
 
 
 @dataclass(frozen=True)
@@ -62,13 +65,13 @@ class Site:
         self.stack.push_async_callback(checks.close)
         return checks
 
-    async def judge(self, leaf: Credentials | x509.Certificate, *chain: x509.Certificate, **options: object) -> str:
+    async def judge(self, leaf: Leaf, *chain: x509.Certificate | bytes, **options: object) -> str:
         """Return the judgement of checks that have seen nothing yet."""
         return await judged(self.checks(**options), leaf, *chain, verify_host=self.hosts is not None)
 
 
 async def judged(
-    checks: CertificateChecks, leaf: Credentials | x509.Certificate, *chain: x509.Certificate, verify_host: bool = False
+    checks: CertificateChecks, leaf: Leaf, *chain: x509.Certificate | bytes, verify_host: bool = False
 ) -> str:
     """Return `believed`, or why a certificate is refused, or why nothing can be said of it."""
     try:
@@ -80,8 +83,12 @@ async def judged(
     return BELIEVED
 
 
-def presented(leaf: Credentials | x509.Certificate, *chain: x509.Certificate) -> Presented:
-    return Presented(leaf.certificate if isinstance(leaf, Credentials) else leaf, chain)
+def presented(leaf: Leaf, *chain: x509.Certificate | bytes) -> Presented:
+    shown = tuple(each if isinstance(each, bytes) else each.public_bytes(Encoding.DER) for each in chain)
+    if isinstance(leaf, bytes):
+        certificate, signed = load(leaf)
+        return Presented(certificate, shown, signed)
+    return Presented(leaf.certificate if isinstance(leaf, Credentials) else leaf, shown)
 
 
 @pytest.fixture(scope="session")

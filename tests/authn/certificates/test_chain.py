@@ -7,6 +7,7 @@ from typing import NamedTuple
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.name import _ASN1Type
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from hypothesis import HealthCheck, given, settings
@@ -223,8 +224,9 @@ def test_one_trust_judges_at_each_time_as_one_that_was_read_for_it(
     site: Site, renewed: Renewed, is_in_folder: bool, above: list[Period], times: list[datetime.datetime]
 ) -> None:
     certificates, leaf = renewed
-    shown = [certificates[each] for each in above]
-    site.trusts(*(shown if is_in_folder else [site.root.certificate]))
+    above_it = [certificates[each] for each in above]
+    shown = [each.public_bytes(Encoding.DER) for each in above_it]
+    site.trusts(*(above_it if is_in_folder else [site.root.certificate]))
     trust = TrustFolder(str(site.folder), site.clock).trust
 
     for time in times:
@@ -235,7 +237,7 @@ def test_one_trust_judges_at_each_time_as_one_that_was_read_for_it(
         assert (said == BELIEVED) == is_good
 
 
-def verdict(trust: Trust, leaf: Credentials, shown: list[x509.Certificate], time: datetime.datetime) -> str:
+def verdict(trust: Trust, leaf: Credentials, shown: list[bytes], time: datetime.datetime) -> str:
     """Return what is said of a certificate at a time."""
     try:
         verified_chain(read_leaf(leaf.certificate), shown, trust, Milliseconds(int(time.timestamp() * 1000)))

@@ -17,12 +17,11 @@ from hypothesis import strategies as st
 from ams.authn.certificates.checks import THREADS, CertificateChecks, HostCheck, SystemNames
 from ams.authn.certificates.reading import KINDS, quietly, read, subject_of
 from ams.authn.settings import AuthnSettings
-from ams.authn.values import Presented
 from ams.core.clock import SystemClock
 from ams.core.distinguished_names import of_certificate
 from ams.core.errors import CertificateRefused, Unavailable
 from ams.outgoing.guard import Guard
-from tests.authn.certificates.conftest import BELIEVED, Site, World, judged
+from tests.authn.certificates.conftest import BELIEVED, Site, World, judged, presented
 from tests.support.authorities import (
     CLIENT,
     HOUR,
@@ -126,7 +125,7 @@ def test_a19_changed_bytes_raise_only_refusals(site_of_all: AuthnSettings, chang
 async def _checked(options: AuthnSettings, certificate: x509.Certificate) -> None:
     checks = CertificateChecks(options, Guard(), SystemClock())
     try:
-        await checks.check(Presented(certificate, (certificate,)), "127.0.0.1", verify_host=False)
+        await checks.check(presented(certificate, certificate), "127.0.0.1", verify_host=False)
         with quietly():
             of_certificate(subject_of(certificate)).encode()
     except (CertificateRefused, Unavailable):
@@ -167,6 +166,8 @@ async def test_what_is_broken_is_left_out_and_the_rest_counts(site: Site) -> Non
     (site.folder / "a.pem").write_bytes(b"garbage")
     (site.folder / "b.pem").write_bytes(b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n" + good)
     (site.folder / "c.r0").write_bytes(b"garbage")
+    version_3, version_8 = b"\xa0\x03\x02\x01\x02", b"\xa0\x03\x02\x01\x07"
+    (site.folder / "d.crt").write_bytes(site.root.signs_bytes(site.root.certificate, version_3, version_8))
     os.unlink(site.folder / "ca.pem")
 
     assert await site.judge(site.jane, verify_certificate=False) == BELIEVED

@@ -12,6 +12,7 @@ from typing import Any
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from ams.authn.certificates.checks import CertificateChecks
+from ams.authn.certificates.reading import load
 from ams.authn.http.proxies import Relaying
 from ams.authn.http.tls import AskingContext, Front
 from ams.authn.values import PEER, Peer, Presented
@@ -34,7 +35,7 @@ async def who(scope: dict[str, Any], receive: Receive, send: Send) -> None:
         "address": peer.address,
         "subject": shown and shown.leaf.subject.rfc4514_string(),
         "leaf": shown and base64.b64encode(shown.leaf.public_bytes(Encoding.DER)).decode(),
-        "chain": [each.subject.rfc4514_string() for each in shown.chain] if shown else [],
+        "chain": [load(each)[0].subject.rfc4514_string() for each in shown.chain] if shown else [],
         "unreadable": peer.unreadable,
         "client": scope["client"][0],
     }

@@ -261,12 +261,13 @@ def test_a25_a_printable_string_with_other_characters_is_read_directly_and_behin
     front: Served, behind: Served, proxy: Pair, jane: Pair, tmp_path: Path
 ) -> None:
     signed = jane.certificate.public_bytes(Encoding.DER).replace(b"\x0c\x04Jane", b"\x13\x04J*_@")
-    (tmp_path / "odd.pem").write_text(ssl.DER_cert_to_PEM_cert(signed))
+    odd_pem, odd = ssl.DER_cert_to_PEM_cert(signed), base64.b64encode(signed).decode()
+    (tmp_path / "odd.pem").write_text(odd_pem * 2)  # with itself as the rest of its chain
     for said in (
         front.ask(cert=replace(jane, chain=str(tmp_path / "odd.pem"))),
-        behind.ask(cert=proxy, headers={HEADER: base64.b64encode(signed).decode()}),
+        behind.ask(cert=proxy, headers={HEADER: odd, f"{HEADER}-Chain": odd}),
     ):
-        assert (said["subject"], said["unreadable"]) == ("CN=J*_@,C=GR", "")
+        assert (said["subject"], said["chain"], said["unreadable"]) == ("CN=J*_@,C=GR", ["CN=J*_@,C=GR"], "")
 
 
 def test_a12_nginx_escapes_it_with_a_chain(behind: Served, proxy: Pair, jane: Pair, front_authority: Authority) -> None:

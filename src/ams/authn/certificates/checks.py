@@ -11,7 +11,6 @@ import ipaddress
 import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import structlog
@@ -129,8 +128,9 @@ class CertificateChecks:
     async def _check(self, presented: Presented, address: str) -> None:
         trust = await self._folder.current()
         digest = hashlib.sha256(address.encode() + b"\0" + presented.shown)
-        for each in (presented.leaf, *presented.chain):
-            digest.update(each.fingerprint(hashes.SHA256()))
+        digest.update(presented.leaf.fingerprint(hashes.SHA256()))
+        for each in presented.chain:
+            digest.update(hashlib.sha256(each).digest())
         passed, state = self._passed.get(digest.digest()), (trust.generation, self._fetched.changes)
         if passed is not None and passed.state == state and passed.since <= self._clock.wall() < passed.until:
             self.remembered += 1
@@ -143,7 +143,7 @@ class CertificateChecks:
 
     async def _looked_at(self, presented: Presented, trust: Trust, address: str) -> int:
         """Return until when a certificate is good, in milliseconds since the epoch."""
-        leaf = replace(read_leaf(presented.leaf), shown=presented.shown)
+        leaf = read_leaf(presented.leaf, presented.shown)
         now = self._clock.wall()
         settings = self._settings
         if settings.trust_unknown_cas and not settings.verify_certificate:

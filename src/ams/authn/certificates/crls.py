@@ -17,9 +17,17 @@ from dataclasses import dataclass, field
 import structlog
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives import hashes
 
-from ams.authn.certificates.reading import ComparableName, Facts, comparable, issuer_of_list, milliseconds, quietly
+from ams.authn.certificates.der import find_original, parse_mended, read_extensions, to_der
+from ams.authn.certificates.reading import (
+    ComparableName,
+    Facts,
+    comparable,
+    has_signed,
+    issuer_of_list,
+    milliseconds,
+    quietly,
+)
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import AmsError, Unavailable
 from ams.core.urls import without_credentials
@@ -92,36 +100,38 @@ class RevocationList:
     _crl: x509.CertificateRevocationList
     _serials: frozenset[int]
     _scope: x509.IssuingDistributionPoint | None
+    _signed: bytes = b""  # the part that was signed, where `_crl` has other bytes
     _signers: dict[bytes, bool] = field(default_factory=dict)  # whether the CA of a fingerprint has signed it
 
     @classmethod
     def read(cls, data: bytes, source: str) -> "RevocationList":
         """Read a list, PEM or DER; raise `UnreadableList`."""
         try:
-            is_pem = data.lstrip().startswith(b"-----")
-            crl = x509.load_pem_x509_crl(data) if is_pem else x509.load_der_x509_crl(data)
+            der = to_der(data)
             with quietly():  # not the whole: a long list takes a while, and other requests wait
-                scopes = (each.value for each in crl.extensions)
+                crl, text = parse_mended(x509.load_der_x509_crl, der)
+                extensions = read_extensions(crl, x509.load_der_x509_crl)
+                scopes = (each.value for each in extensions)
                 scope = next((each for each in scopes if isinstance(each, x509.IssuingDistributionPoint)), None)
-                issuer, odd = comparable(issuer_of_list(crl)), _odd(crl.extensions, scope)
+                issuer, odd = comparable(issuer_of_list(crl)), _odd(extensions, scope)
                 since, until = crl.last_update_utc, crl.next_update_utc
             serials = frozenset(each.serial_number for each in crl)
+            signed = b"" if text is der else find_original(crl.tbs_certlist_bytes, text, der)
         except Exception as error:  # a parser's, of many kinds
             raise UnreadableList(str(error)) from error
         end = None if until is None else milliseconds(until)
-        return cls(source, issuer, milliseconds(since), end, odd, crl, serials, scope)
+        return cls(source, issuer, milliseconds(since), end, odd, crl, serials, scope, signed)
 
     def __len__(self) -> int:
         return len(self._serials)
 
     def is_signed_by(self, issuer: Facts) -> bool:
         """Whether a CA has signed it, and may; costs much the first time for a long list."""
-        fingerprint = issuer.certificate.fingerprint(hashes.SHA256())
-        if fingerprint not in self._signers:
+        if issuer.fingerprint not in self._signers:
             usage = issuer.extension(x509.KeyUsage)
             may_sign = self.issuer == comparable(issuer.subject) and (usage is None or usage.crl_sign)
-            self._signers[fingerprint] = may_sign and self._verified(issuer.certificate)
-        return self._signers[fingerprint]
+            self._signers[issuer.fingerprint] = may_sign and self._verified(issuer.certificate)
+        return self._signers[issuer.fingerprint]
 
     def is_about(self, certificate: Facts, urls: Collection[str]) -> bool:
         """Whether it would name a certificate of its CA, which has its lists at `urls`, if it were withdrawn."""
@@ -162,6 +172,8 @@ class RevocationList:
         return self.next_update if self.next_update is not None else Milliseconds(now + WITHOUT_END)
 
     def _verified(self, ca: x509.Certificate) -> bool:
+        if self._signed:
+            return has_signed(ca, self._crl.signature, self._signed, self._crl.signature_hash_algorithm)
         try:
             return self._crl.is_signature_valid(ca.public_key())  # type: ignore[arg-type]
         except (InvalidSignature, UnsupportedAlgorithm, ValueError, TypeError):
@@ -208,7 +220,7 @@ class FetchedLists(DocumentCache[Key, ListPlace, RevocationList]):
 
     def _key_of(self, place: ListPlace) -> Key:
         url, issuer = place
-        return url, issuer.certificate.fingerprint(hashes.SHA256())
+        return url, issuer.fingerprint
 
     async def _fetch(self, place: ListPlace, before: RevocationList | None) -> Edition[RevocationList]:
         url, _ = place

@@ -2,10 +2,6 @@
 
 The library reads a field when it is asked for. Here all are read at one place, and a bad field is one refusal.
 
-The library refuses a whole name for one value whose bytes are not of the alphabet it claims, such as `José` in Latin-1
-as T61String. OpenSSL and Go read that, and CAs of the field have signed it. So it is read here, and compared as text.
-For a PrintableString it refuses the whole certificate: `load` reads such a value as UTF8String.
-
 The normal form of a subject loses parts, so that two subjects may have one. `unrepresentable` finds those that could: a
 binding to one of them knows the digest of the whole subject too.
 """
@@ -18,14 +14,17 @@ import threading
 import unicodedata
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeVar, get_args
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, padding, rsa
 from cryptography.hazmat.primitives.serialization import Encoding
-from cryptography.x509.name import _ASN1Type
 
+from ams.authn.certificates.der import ISSUER, SUBJECT, parse_mended, read_extensions, read_name
 from ams.authn.values import UNREADABLE
 from ams.core.cache import LruCache
 from ams.core.clock import Milliseconds
@@ -48,9 +47,6 @@ _UNWRITABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 """Control characters are no part of a name, and databases take no NUL."""
 _WARNINGS = threading.Lock()
 _SUBJECT_UNREADABLE = "Your certificate has a subject that cannot be read"
-_SEQUENCE, _SET, _OID, _VERSION, _INTEGER = 0x30, 0x31, 0x06, 0xA0, 0x02
-_UTF8, _PRINTABLE = 0x0C, 0x13
-_PRINTABLE_TEXT = re.compile(rb"[A-Za-z0-9 '()+,./:=?-]*")
 _AMBIGUOUS = frozenset(',+"\\<>;')  # characters that the normal form escapes elsewhere, but not in `E` and `DC`
 _UNESCAPED = {"1.2.840.113549.1.9.1": "E", "0.9.2342.19200300.100.1.25": "DC"}
 _SINGLE = {"2.5.4.3": "CN", "2.5.4.5": "SERIALNUMBER"}  # of several, the normal form keeps the last
@@ -75,7 +71,7 @@ class Facts:
     not_before: Milliseconds
     not_after: Milliseconds
     extensions: x509.Extensions
-    shown: bytes = b""  # the certificate as it was signed, where `load` changed it
+    der: bytes  # as it was signed, where `load` changed texts of `certificate`
 
     def extension(self, kind: type[Kind]) -> Kind | None:
         """Return an extension's value, or None."""
@@ -87,35 +83,31 @@ class Facts:
         basic = self.extension(x509.BasicConstraints)
         return basic is not None and basic.ca
 
+    @property
+    def fingerprint(self) -> bytes:
+        """The SHA-256 of the whole certificate."""
+        return hashlib.sha256(self.der).digest()
+
 
 def load(der: bytes) -> tuple[x509.Certificate, bytes]:
-    """Load a certificate; return also what was signed, where that has other bytes. Raises `ValueError`, `IndexError`.
-
-    Real CAs put `*`, `@` and `_` into a PrintableString. Such a value is read as UTF8String, which is as long.
-    """
+    """Load a certificate; return also what was signed, where that has other bytes. Raises `ValueError`."""
     try:
-        return x509.load_der_x509_certificate(der), b""
-    except ValueError:
-        return x509.load_der_x509_certificate(_with_texts(der)), der
+        certificate, text = parse_mended(x509.load_der_x509_certificate, der)
+    except x509.InvalidVersion as error:
+        raise ValueError(str(error)) from error
+    return certificate, b"" if text is der else der
 
 
-def _with_texts(der: bytes) -> bytes:
-    changed = bytearray(der)
-    [(_, *whole)] = _spans(der, 0, len(der))
-    signed, *_ = _spans(der, *whole)
-    fields = [span for span in _spans(der, *signed[1:]) if der[span[0]] != _VERSION]
-    for name in (fields[2], fields[4]):  # issuer and subject
-        for part in _spans(der, *name[1:]):
-            for pair in _spans(der, *part[1:]):
-                _, (place, begin, end) = _spans(der, *pair[1:])
-                text = der[begin:end]
-                if der[place] == _PRINTABLE and text.isascii() and not _PRINTABLE_TEXT.fullmatch(text):
-                    changed[place] = _UTF8
-    return bytes(changed)
-
-
-def read(certificate: x509.Certificate) -> Facts:
+def read_der(der: bytes) -> Facts:
     """Read a certificate; raise `Refusal` when something in it cannot be read."""
+    try:
+        return read(*load(der))
+    except ValueError as error:
+        raise Refusal("unreadable", UNREADABLE) from error
+
+
+def read(certificate: x509.Certificate, signed: bytes = b"") -> Facts:
+    """Read a certificate that was loaded; `signed` is as `load` returns it. Raises as `read_der`."""
     with quietly():
         try:
             return Facts(
@@ -125,15 +117,16 @@ def read(certificate: x509.Certificate) -> Facts:
                 certificate.serial_number,
                 milliseconds(certificate.not_valid_before_utc),
                 milliseconds(certificate.not_valid_after_utc),
-                certificate.extensions,
+                read_extensions(certificate, x509.load_der_x509_certificate),
+                signed or certificate.public_bytes(Encoding.DER),
             )
         except Exception as error:  # parsers raise many kinds, depending on what the client sends
             raise Refusal("unreadable", UNREADABLE) from error
 
 
-def read_leaf(certificate: x509.Certificate) -> Facts:
+def read_leaf(certificate: x509.Certificate, signed: bytes = b"") -> Facts:
     """Read a client's certificate; raise `Refusal` when it cannot be read, or its subject cannot be written down."""
-    facts = read(certificate)
+    facts = read(certificate, signed)
     if not all(isinstance(each.value, str) and _UNWRITABLE.search(each.value) is None for each in facts.subject):
         raise Refusal("unreadable", _SUBJECT_UNREADABLE)
     return facts
@@ -214,7 +207,7 @@ def subject_of(certificate: x509.Certificate) -> x509.Name:
     try:
         return certificate.subject
     except ValueError:
-        return _name(_names_of(certificate)[1])
+        return read_name(certificate.tbs_certificate_bytes, SUBJECT)
 
 
 def issuer_of(certificate: x509.Certificate) -> x509.Name:
@@ -222,7 +215,7 @@ def issuer_of(certificate: x509.Certificate) -> x509.Name:
     try:
         return certificate.issuer
     except ValueError:
-        return _name(_names_of(certificate)[0])
+        return read_name(certificate.tbs_certificate_bytes, ISSUER)
 
 
 def issuer_of_list(crl: x509.CertificateRevocationList) -> x509.Name:
@@ -230,8 +223,24 @@ def issuer_of_list(crl: x509.CertificateRevocationList) -> x509.Name:
     try:
         return crl.issuer
     except ValueError:
-        fields = [each for each in _members(_content(crl.tbs_certlist_bytes, _SEQUENCE)) if each[0] != _INTEGER]
-        return _name(fields[1][1])
+        return read_name(crl.tbs_certlist_bytes, ISSUER)
+
+
+def has_signed(signer: x509.Certificate, signature: bytes, body: bytes, algorithm: hashes.HashAlgorithm | None) -> bool:
+    """Whether the key of a certificate made a signature; `algorithm` is None for those without a hash of their own."""
+    key = signer.public_key()
+    try:
+        if isinstance(key, ed25519.Ed25519PublicKey | ed448.Ed448PublicKey):
+            key.verify(signature, body)
+        elif isinstance(key, rsa.RSAPublicKey) and algorithm is not None:
+            key.verify(signature, body, padding.PKCS1v15(), algorithm)
+        elif isinstance(key, ec.EllipticCurvePublicKey) and algorithm is not None:
+            key.verify(signature, body, ec.ECDSA(algorithm))
+        else:
+            return False
+    except (InvalidSignature, UnsupportedAlgorithm, ValueError):
+        return False
+    return True
 
 
 def comparable(name: x509.Name) -> ComparableName:
@@ -242,87 +251,3 @@ def comparable(name: x509.Name) -> ComparableName:
 def _folded(value: str | bytes) -> str:
     text = value if isinstance(value, str) else value.hex()
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
-
-
-def _names_of(certificate: x509.Certificate) -> tuple[bytes, bytes]:
-    fields = _members(_content(certificate.tbs_certificate_bytes, _SEQUENCE))
-    _serial, _algorithm, issuer, _validity, subject, *_ = [value for tag, value in fields if tag != _VERSION]
-    return issuer, subject
-
-
-def _name(name: bytes) -> x509.Name:
-    parts = []
-    for tag, part in _members(name):
-        if tag != _SET:
-            raise ValueError("a name is of sets")
-        parts.append(x509.RelativeDistinguishedName([_attribute(each) for _, each in _members(part)]))
-    return x509.Name(parts)
-
-
-def _attribute(pair: bytes) -> x509.NameAttribute[str]:
-    (kind, oid), (tag, value) = _members(pair)
-    if kind != _OID or tag not in _TEXTS:
-        raise ValueError("a value that is no text")
-    # The library checks what callers make, such as that a country has two letters; this was signed as it is.
-    return x509.NameAttribute(
-        x509.ObjectIdentifier(_dotted(oid)), _TEXTS[tag](value), _type=_ASN1Type.UTF8String, _validate=False
-    )
-
-
-def _dotted(oid: bytes) -> str:
-    numbers, number = [], 0
-    for each in oid:
-        number = number << 7 | each & 0x7F
-        if not each & 0x80:
-            numbers.append(number)
-            number = 0
-    first = min(numbers[0] // 40, 2) if numbers else 0
-    return ".".join(map(str, [first, numbers[0] - 40 * first, *numbers[1:]])) if numbers else ""
-
-
-def _content(der: bytes, tag: int) -> bytes:
-    [(found, content)] = _members(der)
-    if found != tag:
-        raise ValueError("another type")
-    return content
-
-
-def _members(content: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield tags and values in DER; raise `ValueError` where one is cut off."""
-    return ((content[place], content[begin:end]) for place, begin, end in _spans(content, 0, len(content)))
-
-
-def _spans(content: bytes, place: int, limit: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the place of each tag in a part of DER, and where its value begins and ends; raise `ValueError`."""
-    while place < limit:
-        header = content[place : min(place + 6, limit)]
-        if len(header) < 2:
-            raise ValueError("cut off")
-        length, begin = header[1], place + 2
-        if length & 0x80:
-            count = length & 0x7F
-            length, begin = int.from_bytes(content[begin : begin + count]), begin + count
-        if begin + length > limit:
-            raise ValueError("cut off")
-        yield place, begin, begin + length
-        place = begin + length
-
-
-def _old_letters(value: bytes) -> str:
-    """Decode T61String: UTF-8 where it is that, else Latin-1, as OpenSSL and Go do."""
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return value.decode("latin-1")
-
-
-_TEXTS: dict[int, Callable[[bytes], str]] = {
-    0x0C: bytes.decode,
-    0x12: lambda value: value.decode("ascii"),
-    0x13: lambda value: value.decode("ascii"),
-    0x14: _old_letters,
-    0x16: _old_letters,
-    0x1C: lambda value: value.decode("utf-32-be"),
-    0x1E: lambda value: value.decode("utf-16-be"),
-}
-"""By the tag of ASN.1: UTF8String, numeric, printable, T61, IA5, universal, BMP. OpenSSL reads no other."""

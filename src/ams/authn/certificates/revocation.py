@@ -5,24 +5,25 @@ there is neither: the CA is asked about one certificate (contract 15, A10 and A1
 """
 
 import asyncio
-from collections.abc import Collection, Sequence
-from itertools import pairwise
+import contextlib
+import hashlib
+import itertools
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 import structlog
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, padding, rsa
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509 import ocsp
 from cryptography.x509.oid import AuthorityInformationAccessOID, ExtendedKeyUsageOID
 
 from ams.authn.certificates.crls import EARLY, Doubt, FetchedLists, RevocationList, unreachable, useless
-from ams.authn.certificates.reading import Facts, Refusal, comparable, milliseconds, read
-from ams.authn.certificates.trust import Trust
+from ams.authn.certificates.der import ISSUER, find_original, parse_mended, read_field, read_signed_body
+from ams.authn.certificates.reading import Facts, Refusal, comparable, has_signed, milliseconds, read_der
+from ams.authn.certificates.trust import Trust, is_issued_by
 from ams.core.cache import LruCache
-from ams.core.clock import Clock
+from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import Unavailable
 from ams.core.urls import without_credentials
 from ams.outgoing.client import HttpClient, RequestFailed
@@ -63,7 +64,7 @@ class Revocation:
         """Return until when the chain is good, by the wall clock; raise `Refusal`, or `Unavailable` in doubt."""
         deadline = asyncio.get_running_loop().time() + SECONDS
         until: int = chain[0].not_after
-        for depth, (certificate, issuer) in enumerate(pairwise(chain)):
+        for depth, (certificate, issuer) in enumerate(itertools.pairwise(chain)):
             try:
                 until = min(until, await self._one(_Link(certificate, issuer, depth, deadline), trust))
             except Doubt as doubt:
@@ -207,18 +208,12 @@ class Responders(DocumentCache[tuple[bytes, int], tuple[Facts, Facts], _OcspAnsw
 
     def _key_of(self, source: tuple[Facts, Facts]) -> tuple[bytes, int]:
         certificate, issuer = source
-        return issuer.certificate.fingerprint(hashes.SHA256()), certificate.serial
+        return issuer.fingerprint, certificate.serial
 
     async def _fetch(self, source: tuple[Facts, Facts], before: _OcspAnswer | None) -> Edition[_OcspAnswer]:
         certificate, issuer = source
         urls = _responder_urls(certificate)
-        # SHA-1 names the CA, and proves nothing; many responders know no other.
-        question = ocsp.OCSPRequestBuilder().add_certificate(
-            certificate.certificate,
-            issuer.certificate,
-            hashes.SHA1(),  # noqa: S303
-        )
-        asked = question.build()
+        asked = _question(certificate, issuer)
         body = asked.public_bytes(Encoding.DER)
         for url in urls:
             try:
@@ -229,12 +224,25 @@ class Responders(DocumentCache[tuple[bytes, int], tuple[Facts, Facts], _OcspAnsw
         raise _no_answer(urls[0])
 
 
-def _read(data: bytes, asked: ocsp.OCSPRequest, issuer: Facts, now: int) -> _OcspAnswer:
+def _question(certificate: Facts, issuer: Facts) -> ocsp.OCSPRequest:
+    # SHA-1 names the CA, and proves nothing; many responders know no other.
+    algorithm, builder = hashes.SHA1(), ocsp.OCSPRequestBuilder()  # noqa: S303
+    key = builder.add_certificate(certificate.certificate, issuer.certificate, algorithm).build().issuer_key_hash
+    name = hashlib.sha1(read_field(read_signed_body(certificate.der), ISSUER), usedforsecurity=False).digest()
+    return builder.add_certificate_by_hash(name, key, certificate.serial, algorithm).build()
+
+
+def _read(data: bytes, asked: ocsp.OCSPRequest, issuer: Facts, now: Milliseconds) -> _OcspAnswer:
     try:
-        response = ocsp.load_der_ocsp_response(data)
+        response, text = parse_mended(ocsp.load_der_ocsp_response, data)
         if response.response_status is not ocsp.OCSPResponseStatus.SUCCESSFUL:
             raise _NotBelieved(f"it says {response.response_status.name}")
-        _check_signed(response, issuer, now)
+        body = find_original(response.tbs_response_bytes, text, data)
+        signature, algorithm = response.signature, response.signature_hash_algorithm
+        shown = [find_original(each.public_bytes(Encoding.DER), text, data) for each in response.certificates]
+        signers = itertools.chain([issuer], _charged(shown, issuer, now))
+        if not any(has_signed(each.certificate, signature, body, algorithm) for each in signers):
+            raise _NotBelieved("it is not signed by the CA, nor by one that may answer for it")
         for each in response.responses:
             if _is_about(each, asked):
                 return _OcspAnswer(each.certificate_status, _until(each, now))
@@ -268,38 +276,12 @@ def _until(single: ocsp.OCSPSingleResponse, now: int) -> int:
     return until
 
 
-def _check_signed(response: ocsp.OCSPResponse, issuer: Facts, now: int) -> None:
-    if _has_signed(issuer.certificate, response):
-        return
-    for each in response.certificates:
-        if _is_charged(each, issuer, now) and _has_signed(each, response):
-            return
-    raise _NotBelieved("it is not signed by the CA, nor by one that may answer for it")
-
-
-def _is_charged(certificate: x509.Certificate, issuer: Facts, now: int) -> bool:
-    try:
-        certificate.verify_directly_issued_by(issuer.certificate)
-    except (InvalidSignature, ValueError, TypeError, UnsupportedAlgorithm):
-        return False
-    facts = read(certificate)
-    usage = facts.extension(x509.ExtendedKeyUsage)
-    is_for_ocsp = usage is not None and ExtendedKeyUsageOID.OCSP_SIGNING in usage
-    return is_for_ocsp and facts.not_before <= now <= facts.not_after
-
-
-def _has_signed(signer: x509.Certificate, response: ocsp.OCSPResponse) -> bool:
-    key, signature, body = signer.public_key(), response.signature, response.tbs_response_bytes
-    algorithm = response.signature_hash_algorithm
-    try:
-        if isinstance(key, ed25519.Ed25519PublicKey | ed448.Ed448PublicKey):
-            key.verify(signature, body)
-        elif isinstance(key, rsa.RSAPublicKey) and algorithm is not None:
-            key.verify(signature, body, padding.PKCS1v15(), algorithm)
-        elif isinstance(key, ec.EllipticCurvePublicKey) and algorithm is not None:
-            key.verify(signature, body, ec.ECDSA(algorithm))
-        else:
-            return False
-    except (InvalidSignature, UnsupportedAlgorithm, ValueError):
-        return False
-    return True
+def _charged(shown: Sequence[bytes], issuer: Facts, now: Milliseconds) -> Iterator[Facts]:
+    """Yield the certificates of those that may answer for a CA."""
+    for each in shown:
+        with contextlib.suppress(Refusal):  # one that cannot be read
+            certificate = read_der(each)
+            usage = certificate.extension(x509.ExtendedKeyUsage)
+            is_for_ocsp = usage is not None and ExtendedKeyUsageOID.OCSP_SIGNING in usage
+            if is_for_ocsp and is_issued_by(certificate, issuer, now):
+                yield certificate

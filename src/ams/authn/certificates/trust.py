@@ -24,12 +24,12 @@ import structlog
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import dsa, ec, rsa
-from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from OpenSSL import crypto
 
 from ams.authn.certificates.crls import RevocationList, UnreadableList
-from ams.authn.certificates.reading import ComparableName, Facts, Refusal, quietly, read, subject_of
+from ams.authn.certificates.der import to_der
+from ams.authn.certificates.reading import ComparableName, Facts, Refusal, load, quietly, read_der, subject_of
 from ams.authn.values import UNREADABLE
 from ams.core.clock import Clock, Milliseconds
 from ams.outgoing.sharing import Shared
@@ -72,17 +72,16 @@ _Stamp = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Trust:
-    """The content of the folder at one time: authorities (`anchors`: for OpenSSL), and lists by their issuer."""
+    """The content of the folder at one time: authorities, and lists by their issuer."""
 
-    authorities: tuple[x509.Certificate, ...] = ()
+    authorities: tuple[crypto.X509, ...] = ()
     lists: Mapping[ComparableName, tuple[RevocationList, ...]] = field(default_factory=dict)
     generation: int = 0
-    anchors: tuple[crypto.X509, ...] = ()
 
 
 class _Content(NamedTuple):
     stamp: _Stamp
-    certificates: tuple[x509.Certificate, ...] = ()
+    certificates: tuple[bytes, ...] = ()  # DER
     lists: tuple[RevocationList, ...] = ()
     is_broken: bool = False
 
@@ -161,7 +160,7 @@ def _content(path: str, stamp: _Stamp) -> _Content:
         return _Content(stamp, is_broken=True)
 
 
-def _certificates(path: str, data: bytes) -> tuple[x509.Certificate, ...]:
+def _certificates(path: str, data: bytes) -> tuple[bytes, ...]:
     """Read the certificates of a file; one that is broken is logged, and those beside it count."""
     blocks = [found[0] for found in _BLOCK.finditer(data) if found[1].endswith(b"CERTIFICATE")]
     if not blocks and not _BLOCK.search(data):
@@ -175,17 +174,16 @@ def _certificates(path: str, data: bytes) -> tuple[x509.Certificate, ...]:
     return tuple(found)
 
 
-def _certificate(data: bytes) -> x509.Certificate:
-    """Read a certificate as both libraries do that will look at it; raise `ValueError` if one of them cannot."""
+def _certificate(data: bytes) -> bytes:
+    """Return DER that both libraries can read which will look at it; raise `ValueError` if one of them cannot."""
+    der = to_der(data)
     with quietly():
-        is_pem = data.startswith(b"-----")
-        certificate = x509.load_pem_x509_certificate(data) if is_pem else x509.load_der_x509_certificate(data)
-        subject_of(certificate).public_bytes()
+        subject_of(load(der)[0]).public_bytes()
     try:
-        crypto.X509.from_cryptography(certificate)
+        crypto.load_certificate(crypto.FILETYPE_ASN1, der)
     except crypto.Error as error:
         raise ValueError(f"OpenSSL cannot read it: {error}") from error
-    return certificate
+    return der
 
 
 def _lists(path: str, data: bytes) -> tuple[RevocationList, ...]:
@@ -194,16 +192,16 @@ def _lists(path: str, data: bytes) -> tuple[RevocationList, ...]:
 
 
 def _trust(contents: Mapping[str, _Content], generation: int) -> Trust:
-    found = [each for content in contents.values() for each in content.certificates]
-    authorities = tuple({each.public_bytes(Encoding.DER): each for each in found}.values())
+    found = dict.fromkeys(each for content in contents.values() for each in content.certificates)
+    authorities = tuple(crypto.load_certificate(crypto.FILETYPE_ASN1, each) for each in found)
     lists: dict[ComparableName, tuple[RevocationList, ...]] = {}
     for content in contents.values():
         for each in content.lists:
             lists[each.issuer] = (*lists.get(each.issuer, ()), each)
-    return Trust(authorities, lists, generation, tuple(crypto.X509.from_cryptography(each) for each in authorities))
+    return Trust(authorities, lists, generation)
 
 
-def checked_chain(leaf: Facts, others: Sequence[x509.Certificate], trust: Trust, now: Milliseconds) -> list[Facts]:
+def checked_chain(leaf: Facts, others: Sequence[bytes], trust: Trust, now: Milliseconds) -> list[Facts]:
     """Return the verified chain of a certificate that may log in; raise `Refusal`."""
     _check_no_proxy(leaf)
     chain = verified_chain(leaf, others, trust, now)
@@ -220,20 +218,19 @@ def check_dates(leaf: Facts, now: Milliseconds) -> None:
         raise Refusal("not_yet_valid", "Your certificate is not active yet")
 
 
-def verified_chain(leaf: Facts, others: Sequence[x509.Certificate], trust: Trust, now: Milliseconds) -> list[Facts]:
-    """Return the chain to a self-signed one if it can, else to one of the folder (contract 9.1); raise `Refusal`."""
+def verified_chain(leaf: Facts, others: Sequence[bytes], trust: Trust, now: Milliseconds) -> list[Facts]:
+    """Return the chain to a self-signed one if it can, else to one of the folder (contract 9.1); raise `Refusal`.
+
+    `others` are certificates that the client has shown, in any order (DER).
+    """
     try:
-        certificate = (
-            crypto.load_certificate(crypto.FILETYPE_ASN1, leaf.shown)
-            if leaf.shown
-            else crypto.X509.from_cryptography(leaf.certificate)
-        )
+        certificate = crypto.load_certificate(crypto.FILETYPE_ASN1, leaf.der)
     except crypto.Error as error:
         raise Refusal("unreadable", UNREADABLE) from error
     presented = []
     for each in others[:MOST_PRESENTED]:
         try:
-            presented.append(crypto.X509.from_cryptography(each))
+            presented.append(crypto.load_certificate(crypto.FILETYPE_ASN1, each))
         except crypto.Error:  # of no use for a chain
             continue
     try:
@@ -246,7 +243,20 @@ def verified_chain(leaf: Facts, others: Sequence[x509.Certificate], trust: Trust
             found = crypto.X509StoreContext(store, certificate, presented).get_verified_chain()
         except crypto.X509StoreContextError as other:
             raise _refusal(other) from other
-    return [leaf, *(read(link.to_cryptography()) for link in found[1:])]
+    return [leaf, *(read_der(_der(link)) for link in found[1:])]
+
+
+def is_issued_by(certificate: Facts, issuer: Facts, now: Milliseconds) -> bool:
+    """Whether a CA itself has signed a certificate, which is good now."""
+    try:
+        verified_chain(certificate, (), Trust((crypto.load_certificate(crypto.FILETYPE_ASN1, issuer.der),)), now)
+    except (Refusal, crypto.Error):
+        return False
+    return True
+
+
+def _der(certificate: crypto.X509) -> bytes:
+    return crypto.dump_certificate(crypto.FILETYPE_ASN1, certificate)
 
 
 def _store(trust: Trust, now: Milliseconds, flags: int = 0) -> crypto.X509Store:
@@ -256,7 +266,7 @@ def _store(trust: Trust, now: Milliseconds, flags: int = 0) -> crypto.X509Store:
     pyOpenSSL cannot set the time of a store's context.
     """
     store = crypto.X509Store()
-    for each in trust.anchors:
+    for each in trust.authorities:
         store.add_cert(each)
     if flags:
         store.set_flags(flags)
@@ -271,7 +281,7 @@ def _refusal(error: crypto.X509StoreContextError) -> Refusal:
     state = "has expired" if code == _EXPIRED else "is not active yet"
     try:
         with quietly():
-            name = subject_of(error.certificate.to_cryptography()).rfc4514_string()
+            name = subject_of(load(_der(error.certificate))[0]).rfc4514_string()
     except ValueError:
         name = "a name that cannot be read"
     return Refusal("chain", f"Your certificate is of a CA whose own {state}: {name}")

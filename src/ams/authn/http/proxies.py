@@ -142,9 +142,9 @@ class Relaying:
             return Peer(address)
         chain = b"".join(value for name, value in headers if name == self._header + CHAIN)
         try:
-            [(leaf, signed), *rest] = _certificates(shown[0])
+            [(leaf, signed, _), *rest] = _certificates(shown[0])
             rest += _certificates(chain) if chain.strip() else []
-            return Peer(address, Presented(leaf, tuple(each for each, changed in rest if not changed), signed))
+            return Peer(address, Presented(leaf, tuple(der for _, _, der in rest), signed))
         except ValueError as error:
             return Peer(address, unreadable=str(error))
 
@@ -159,13 +159,16 @@ class Relaying:
             return False
 
 
-def _certificates(value: bytes) -> list[tuple[x509.Certificate, bytes]]:
-    """Read base64 of DER (haproxy's `%[ssl_c_der,base64]`), or PEM with escapes (nginx), or several; `ValueError`."""
+def _certificates(value: bytes) -> list[tuple[x509.Certificate, bytes, bytes]]:
+    """Load certificates as `load`, and return the DER of each; raise `ValueError`.
+
+    They are base64 of DER (haproxy's `%[ssl_c_der,base64]`), or PEM with escapes (nginx), or several.
+    """
     text = urllib.parse.unquote(value.decode("latin-1")).strip()
     blocks = _PEM.findall(text) or [text]
     try:
         found = [base64.b64decode("".join(each.split()), validate=True) for each in blocks]
-        return [load(each) for each in found]
+        return [(*load(each), each) for each in found]
     except binascii.Error:
         raise ValueError("The certificate in the header of the proxy cannot be read") from None
     except Exception as error:  # of many classes: the encoding is not ours

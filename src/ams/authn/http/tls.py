@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import functools
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -90,15 +90,14 @@ class _AskingConnection:
         shown = self._connection.get_peer_certificate()
         if shown is None:
             return None
-        leaf, signed = _read(shown)
-        return Presented(leaf, tuple(each for each in self._readable_chain() if each != leaf), signed)
-
-    def _readable_chain(self) -> Iterator[x509.Certificate]:
-        for each in self._connection.get_peer_cert_chain() or []:
-            with contextlib.suppress(ValueError):
-                certificate, signed = _read(each)
-                if not signed:
-                    yield certificate
+        der, *chain = map(_der, [shown, *(self._connection.get_peer_cert_chain() or [])])
+        try:
+            leaf, signed = load(der)
+            leaf = _known(leaf) if len(der) <= REMEMBERED_BYTES else _whole(leaf)
+        except Exception as error:  # of many classes: the encoding is the client's
+            logger.debug("certificate.unreadable", reason=str(error))
+            raise ValueError(UNREADABLE) from error
+        return Presented(leaf, tuple(chain), signed)
 
     def do_handshake(self) -> None:
         self._do(self._connection.do_handshake)
@@ -186,15 +185,8 @@ def _inner(chain: str, key: str) -> SSL.Context:
     return context
 
 
-def _read(shown: crypto.X509) -> tuple[x509.Certificate, bytes]:
-    """Read the fields of a certificate that every check uses, as `load`; raises `ValueError` if that cannot be."""
-    try:
-        der = crypto.dump_certificate(crypto.FILETYPE_ASN1, shown)
-        certificate, signed = load(der)
-        return _known(certificate) if len(der) <= REMEMBERED_BYTES else _whole(certificate), signed
-    except Exception as error:  # of many classes: the encoding is the client's
-        logger.debug("certificate.unreadable", reason=str(error))
-        raise ValueError(UNREADABLE) from error
+def _der(shown: crypto.X509) -> bytes:
+    return crypto.dump_certificate(crypto.FILETYPE_ASN1, shown)
 
 
 @functools.lru_cache(maxsize=REMEMBERED)
@@ -204,6 +196,7 @@ def _known(certificate: x509.Certificate) -> x509.Certificate:
 
 
 def _whole(certificate: x509.Certificate) -> x509.Certificate:
+    """Read the fields that every check uses."""
     _ = subject_of(certificate), issuer_of(certificate), certificate.serial_number  # read only when asked for
     return certificate
 

@@ -226,5 +226,5 @@ def _names_in(path: str) -> tuple[str, str]:
         pem = _PEM.search(content.decode("latin-1"))
         found, _ = load(ssl.PEM_cert_to_DER_cert(pem[0]) if pem else content)
         return of_certificate(subject_of(found)), of_certificate(issuer_of(found))
-    except (ValueError, IndexError):
+    except ValueError:
         raise Usage(f"{path} holds no certificate that can be read") from None

@@ -1,0 +1,186 @@
+"""DER: bytes of certificates, lists and OCSP answers that their library refuses. OpenSSL and Go read them.
+
+The library refuses a whole name for one value whose bytes are not of the alphabet it claims, such as `José` in Latin-1
+as T61String. CAs of the field have signed that. `read_name` reads such a name; names are compared as text.
+
+For a PrintableString the library refuses the whole certificate, list or answer. `parse_mended` reads such a value as
+UTF8String. The bytes that were signed then differ from those that were parsed; signatures are checked over the former.
+"""
+
+import base64
+import re
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.name import _ASN1Type
+
+T = TypeVar("T")
+Signed = TypeVar("Signed", x509.Certificate, x509.CertificateRevocationList)
+
+_PEM = re.compile(rb"\s*-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
+_BOOLEAN, _INTEGER, _OCTETS, _OID, _VERSION = 0x01, 0x02, 0x04, 0x06, 0xA0
+_CONSTRUCTED = 0x20  # the bit of tags whose values have members
+_UTF8, _PRINTABLE, _T61, _IA5 = 0x0C, 0x13, 0x14, 0x16
+_PRINTABLE_TEXT = re.compile(rb"[A-Za-z0-9 '()+,./:=?-]*")
+ISSUER, SUBJECT = 1, 3  # numbers of fields of the signed body, version and serial number not counted
+
+
+def to_der(data: bytes) -> bytes:
+    """Return DER of what is PEM or DER; raise `ValueError`."""
+    pem = _PEM.match(data)
+    return base64.b64decode(b"".join(pem[2].split()), validate=True) if pem else data
+
+
+def parse_mended(parse: Callable[[bytes], T], der: bytes) -> tuple[T, bytes]:
+    """Parse DER, if need be with odd PrintableStrings as UTF8String. CAs put `*`, `@` and `_` into them.
+
+    Returns:
+        The value, and the bytes that were parsed: as many as in `der`; `der` itself if nothing was mended.
+
+    Raises:
+        ValueError: it cannot be parsed so either.
+    """
+    try:
+        return parse(der), der
+    except ValueError:
+        text = mend_texts(der)
+        return parse(text), text
+
+
+def find_original(part: bytes, text: bytes, der: bytes) -> bytes:
+    """Return the bytes of `der` in the place of `part`; `text` is what `parse_mended` parsed for `der`."""
+    if text is der:
+        return part
+    place = text.index(part)
+    return der[place : place + len(part)]
+
+
+def read_extensions(signed: Signed, load: Callable[[bytes], Signed]) -> x509.Extensions:
+    """Return the extensions of a certificate or a list. Names of authorities in them may have `?` for letters.
+
+    Raises:
+        ValueError: an extension cannot be read.
+    """
+    try:
+        return signed.extensions
+    except ValueError:
+        return load(mend_texts(signed.public_bytes(Encoding.DER), is_lossy=True)).extensions
+
+
+def mend_texts(der: bytes, *, is_lossy: bool = False) -> bytes:
+    """Return the same with every odd PrintableString as UTF8String; raise `ValueError` for what is cut off.
+
+    With `is_lossy`, texts in Latin-1 have `?` for what is not ASCII: as UTF-8 they would be longer.
+    """
+    changed, place, before = bytearray(der), 0, 0
+    while place < len(der):
+        tag, (begin, end) = der[place], _value(der, place, len(der))
+        if tag == _PRINTABLE:
+            text = der[begin:end]
+            if text.isascii() and not _PRINTABLE_TEXT.fullmatch(text):
+                changed[place] = _UTF8
+        elif is_lossy and tag in (_T61, _IA5):
+            changed[begin:end] = _old_letters(der[begin:end]).encode("ascii", "replace").ljust(end - begin)
+        # Extensions name authorities too. Their values are octets, which mostly hold DER.
+        is_extension = tag == _OCTETS and before in (_OID, _BOOLEAN) and _is_value(der, begin, end)
+        before, place = tag, begin if tag & _CONSTRUCTED or is_extension else end
+    return bytes(changed)
+
+
+def read_signed_body(der: bytes) -> bytes:
+    """Return the part of a certificate or a list that is signed."""
+    [(_, *content)] = _spans(der, 0, len(der))
+    place, _, end = next(_spans(der, *content))
+    return der[place:end]
+
+
+def read_field(signed: bytes, number: int) -> bytes:
+    """Return a field of a signed body: `ISSUER`, or of a certificate `SUBJECT`."""
+    [(_, *content)] = _spans(signed, 0, len(signed))
+    fields = [span for span in _spans(signed, *content) if signed[span[0]] not in (_VERSION, _INTEGER)]
+    place, _, end = fields[number]
+    return signed[place:end]
+
+
+def read_name(signed: bytes, number: int) -> x509.Name:
+    """Read a name whose structure the library has parsed, and whose texts it refuses; raise `ValueError`."""
+    [(_, parts)] = _members(read_field(signed, number))
+    pairs = [[_attribute(pair) for _, pair in _members(part)] for _, part in _members(parts)]
+    return x509.Name([x509.RelativeDistinguishedName(each) for each in pairs])
+
+
+def _attribute(pair: bytes) -> x509.NameAttribute[str]:
+    (_, oid), (tag, value) = _members(pair)
+    if tag not in _TEXTS:
+        raise ValueError("a value that is no text")
+    # The library checks what callers make, such as that a country has two letters; this was signed as it is.
+    return x509.NameAttribute(
+        x509.ObjectIdentifier(_dotted(oid)), _TEXTS[tag](value), _type=_ASN1Type.UTF8String, _validate=False
+    )
+
+
+def _dotted(oid: bytes) -> str:
+    numbers, number = [], 0
+    for each in oid:
+        number = number << 7 | each & 0x7F
+        if not each & 0x80:
+            numbers.append(number)
+            number = 0
+    first = min(numbers[0] // 40, 2) if numbers else 0
+    return ".".join(map(str, [first, numbers[0] - 40 * first, *numbers[1:]])) if numbers else ""
+
+
+def _members(content: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield tags and values in DER; raise `ValueError` where one is cut off."""
+    return ((content[place], content[begin:end]) for place, begin, end in _spans(content, 0, len(content)))
+
+
+def _spans(content: bytes, place: int, limit: int) -> Iterator[tuple[int, int, int]]:
+    """Yield the place of each tag in a part of DER, and where its value begins and ends; raise `ValueError`."""
+    while place < limit:
+        begin, end = _value(content, place, limit)
+        yield place, begin, end
+        place = end
+
+
+def _is_value(content: bytes, place: int, limit: int) -> bool:
+    try:
+        return _value(content, place, limit)[1] == limit
+    except ValueError:
+        return False
+
+
+def _value(content: bytes, place: int, limit: int) -> tuple[int, int]:
+    """Return where the value behind a tag begins and ends; raise `ValueError` if it is cut off."""
+    begin = place + 2
+    if begin > limit:
+        raise ValueError("cut off")
+    length = content[place + 1]
+    if length & 0x80:
+        count = length & 0x7F
+        length, begin = int.from_bytes(content[begin : begin + count]), begin + count
+    if begin + length > limit:
+        raise ValueError("cut off")
+    return begin, begin + length
+
+
+def _old_letters(value: bytes) -> str:
+    """Decode T61String: UTF-8 where it is that, else Latin-1, as OpenSSL and Go do."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
+
+
+_TEXTS: dict[int, Callable[[bytes], str]] = {
+    0x0C: bytes.decode,
+    0x12: lambda value: value.decode("ascii"),
+    0x13: lambda value: value.decode("ascii"),
+    _T61: _old_letters,
+    _IA5: _old_letters,
+    0x1C: lambda value: value.decode("utf-32-be"),
+    0x1E: lambda value: value.decode("utf-16-be"),
+}
+"""By the tag of ASN.1: UTF8String, numeric, printable, T61, IA5, universal, BMP. OpenSSL reads no other."""

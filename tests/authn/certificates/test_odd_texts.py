@@ -1,0 +1,242 @@
+"""Authorities, lists and OCSP answers with a PrintableString that has other characters, such as `*`, `@` and `_` (A19).
+
+The library refuses them whole; OpenSSL makes and reads them. Signatures are over what was signed, not what is read.
+"""
+
+import base64
+import contextlib
+import subprocess
+import textwrap
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ams.authn.certificates.crls import RevocationList
+from ams.authn.certificates.reading import Subjects, load, quietly, read_der
+from tests.authn.certificates.conftest import BELIEVED, REVOKED, Site
+from tests.support.authorities import NO_CA, Authority, Extension, name_of
+from tests.support.publishing import Publishing
+
+USUAL, ODD = b"\x0c\x08UNUSUAL!", b"\x13\x08*@_ & x!"
+"""A common name, and one of the same length that only OpenSSL reads."""
+
+
+def pem(label: str, der: bytes) -> bytes:
+    lines = "\n".join(textwrap.wrap(base64.b64encode(der).decode(), 64))
+    return f"-----BEGIN {label}-----\n{lines}\n-----END {label}-----\n".encode()
+
+
+@dataclass(frozen=True)
+class OddAuthority:
+    """A CA with such a name; what it signs is in DER."""
+
+    made: Authority
+    name: bytes = ODD
+
+    @property
+    def certificate(self) -> bytes:
+        return self.made.signs_bytes(self.made.certificate, USUAL, self.name)
+
+    def signs(self, *extensions: Extension, **options: object) -> bytes:
+        signed = self.made.signs("Jane", extensions=[NO_CA, *extensions], **options)  # type: ignore[arg-type]
+        return self.made.signs_bytes(signed.certificate, USUAL, self.name)
+
+    def crl(self, *serials: int) -> bytes:
+        return self.made.signs_bytes(x509.load_der_x509_crl(self.made.crl(serials)), USUAL, self.name)
+
+
+@pytest.fixture(scope="module")
+def odd() -> OddAuthority:
+    return OddAuthority(Authority.make("UNUSUAL!"))
+
+
+@pytest.mark.parametrize("form", [bytes, lambda der: pem("CERTIFICATE", der)])
+async def test_a_ca_of_the_folder_signs_certificates_and_its_list_revokes_them(
+    site: Site, odd: OddAuthority, form: Callable[[bytes], bytes]
+) -> None:
+    raw = x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.4"), b"x" * 50), False
+    leaf = odd.signs(raw, serial=7)
+    (site.folder / "odd.pem").write_bytes(form(odd.certificate))
+    assert next(site.checks().gauges()).values == [({}, 2)]
+    assert "No CRLDistributionPoints" in await site.judge(leaf)
+
+    site.has_list(form(odd.crl()) if form is bytes else pem("X509 CRL", odd.crl()), "odd.r0")
+    assert await site.judge(leaf) == BELIEVED
+    assert Subjects().of(load(leaf)[0])[1].issuer == "CN=*@_ & x!"
+    site.has_list(odd.crl(7), "odd.r0")
+    assert await site.judge(leaf) == REVOKED
+
+
+async def test_a_ca_between_that_a_client_sends_leads_to_the_root(site: Site, publishing: Publishing) -> None:
+    below = Authority.make("UNUSUAL!", issuer=site.root, crl_urls=[publishing.puts("/root.crl", site.root.crl())])
+    between = OddAuthority(below)
+    sent = site.root.signs_bytes(below.certificate, USUAL, ODD)
+    leaf = between.signs(crl_urls=[publishing.puts("/odd.crl", between.crl())])
+
+    assert await site.judge(leaf, sent) == BELIEVED
+    assert "is not of a CA that is trusted here" in await site.judge(leaf)
+    publishing.puts("/root.crl", site.root.crl([below.certificate]))
+    assert await site.judge(leaf, sent) == (
+        "refused: Your certificate is of a CA whose own has been revoked: CN=*@_ & x!"
+    )
+
+
+@pytest.mark.parametrize("name", [ODD, b"\x14\x08Jos\xe9 Ez!", b"\x16\x08Jos\xe9 Ez!", b"\x14\x08Jos\xc3\xa9 E!"])
+async def test_the_name_of_the_authority_above_may_be_odd_in_an_extension_alone(site: Site, name: bytes) -> None:
+    """Of the key identifier, where OpenSSL was long set to write it."""
+    odd = OddAuthority(Authority.make("UNUSUAL!"), name)
+    below = Authority.make("Below", issuer=odd.made)
+    above = x509.DirectoryName(name_of("UNUSUAL!"))
+    extension = x509.AuthorityKeyIdentifier(b"key", [above], below.certificate.serial_number), False
+    jane = below.signs("Jane", extensions=[NO_CA, extension]).certificate
+    listed = x509.load_der_x509_crl(below.crl(extensions=[extension]))
+    (site.folder / "odd.pem").write_bytes(odd.certificate)
+    site.has_list(odd.crl(), "odd.r0")
+    site.has_list(below.signs_bytes(listed, USUAL, name), "below.r0")
+
+    sent = odd.made.signs_bytes(below.certificate, USUAL, name)
+    assert await site.judge(below.signs_bytes(jane, USUAL, name), sent) == BELIEVED
+
+
+def test_the_signature_of_a_list_is_over_what_was_signed_and_not_over_what_is_read(odd: OddAuthority) -> None:
+    ca, good = read_der(odd.certificate), odd.crl(7)
+
+    assert RevocationList.read(good, "good").is_signed_by(ca)
+    for forged in (good.replace(ODD[:2], USUAL[:2]), good[:-1] + bytes([good[-1] ^ 1])):
+        assert not RevocationList.read(forged, "forged").is_signed_by(ca)
+
+
+CA = OddAuthority(Authority.make("UNUSUAL!")).certificate
+
+
+@settings(max_examples=200)
+@given(st.lists(st.tuples(st.integers(0, len(CA) - 1), st.integers(0, 255)), min_size=1, max_size=4))
+def test_changed_bytes_are_loaded_or_a_value_error(changes: list[tuple[int, int]]) -> None:
+    data = bytearray(CA)
+    for place, value in changes:
+        data[place] = value
+    with contextlib.suppress(ValueError), quietly():
+        assert len(load(bytes(data))[1]) in (0, len(CA))
+
+
+OPENSSL_CONFIGURATION = """
+[req]
+distinguished_name = name
+[name]
+[ca]
+default_ca = ours
+[ours]
+database = index.txt
+crlnumber = number
+default_md = sha256
+default_crl_days = 30
+crl_extensions = list
+[list]
+authorityKeyIdentifier = keyid:always,issuer:always
+[authority]
+basicConstraints = critical,CA:TRUE
+keyUsage = critical,keyCertSign,cRLSign
+subjectKeyIdentifier = hash
+authorityKeyIdentifier = keyid:always,issuer:always
+[user]
+basicConstraints = critical,CA:FALSE
+keyUsage = critical,digitalSignature
+authorityKeyIdentifier = keyid:always,issuer:always
+authorityInfoAccess = OCSP;URI:{responder}
+[responder]
+extendedKeyUsage = OCSPSigning
+"""
+
+
+class OpenSsl:
+    """A CA that the program runs, in a folder; its name comes from a request with the odd text."""
+
+    def __init__(self, folder: Path, responder: str) -> None:
+        self._folder = folder
+        (folder / "config").write_text(OPENSSL_CONFIGURATION.format(responder=responder))
+        (folder / "index.txt").write_text("")
+        (folder / "number").write_text("01\n")
+        request = self._request("ca", "/O=Acme/CN=UNUSUAL!")
+        (folder / "odd.csr").write_bytes(request.replace(USUAL, ODD))
+        self.run("req", "-x509", "-config", "config", "-in", "odd.csr", "-inform", "DER", "-key", "ca.key",
+                 "-days", "30", "-extensions", "authority", "-out", "ca.pem")  # fmt: skip
+
+    def run(self, *arguments: str, given: bytes = b"") -> bytes:
+        return subprocess.run(
+            ["openssl", *arguments], input=given, capture_output=True, check=True, cwd=self._folder
+        ).stdout
+
+    def path(self, name: str) -> Path:
+        return self._folder / name
+
+    def signs(self, name: str, serial: int, extensions: str) -> bytes:
+        """Sign a certificate, also into `NAME.pem`; return its DER."""
+        self.path(f"{name}.csr").write_bytes(self._request(name, f"/CN={name}"))
+        self.run("x509", "-req", "-in", f"{name}.csr", "-inform", "DER", "-CA", "ca.pem", "-CAkey", "ca.key",
+                 "-set_serial", str(serial), "-days", "30", "-extfile", "config", "-extensions", extensions,
+                 "-out", f"{name}.pem")  # fmt: skip
+        return self.run("x509", "-in", f"{name}.pem", "-outform", "DER")
+
+    def crl(self) -> bytes:
+        return self.run("ca", "-config", "config", "-gencrl", "-cert", "ca.pem", "-keyfile", "ca.key")
+
+    def knows(self, serial: int, state: str) -> None:
+        """Note in the list of all certificates that one is good (`V`) or withdrawn (`R`)."""
+        withdrawn = "200101000000Z" if state == "R" else ""
+        self.path("index.txt").write_text(f"{state}\t490101000000Z\t{withdrawn}\t{serial:02X}\tunknown\t/CN=jane\n")
+
+    def answers(self, question: bytes, signer: str) -> bytes:
+        self.path("question").write_bytes(question)
+        self.run("ocsp", "-index", "index.txt", "-CA", "ca.pem", "-rsigner", f"{signer}.pem",
+                 "-rkey", f"{signer}.key", "-reqin", "question", "-respout", "answer", "-ndays", "1")  # fmt: skip
+        return self.path("answer").read_bytes()
+
+    def _request(self, name: str, subject: str) -> bytes:
+        self.run("ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", f"{name}.key")
+        return self.run("req", "-new", "-config", "config", "-key", f"{name}.key", "-subj", subject, "-outform", "DER")
+
+
+@pytest.fixture
+def openssl(site: Site, tmp_path: Path, publishing: Publishing) -> OpenSsl:
+    """The program, and a site whose clock shows its time: it signs from now on."""
+    folder = tmp_path / "openssl"
+    folder.mkdir()
+    site.clock.step(int(time.time() * 1000) + 60_000 - site.clock.wall())
+    return OpenSsl(folder, publishing.url("/ocsp"))
+
+
+@pytest.mark.openssl
+async def test_a_ca_that_openssl_runs_has_its_list_read(site: Site, openssl: OpenSsl) -> None:
+    jane = openssl.signs("jane", 7, "user")
+    (site.folder / "odd.pem").write_bytes(openssl.path("ca.pem").read_bytes())
+    site.has_list(openssl.crl(), "odd.r0")
+    assert await site.judge(jane) == BELIEVED
+
+    openssl.knows(7, "R")
+    site.has_list(openssl.crl(), "odd.r0")
+    assert await site.judge(jane) == REVOKED
+
+
+@pytest.mark.openssl
+@pytest.mark.parametrize("signer", ["ca", "responder"])
+async def test_a_ca_that_openssl_runs_has_its_responder_believed(
+    site: Site, publishing: Publishing, openssl: OpenSsl, signer: str
+) -> None:
+    jane = openssl.signs("jane", 7, "user")
+    openssl.signs("responder", 8, "responder")
+    (site.folder / "odd.pem").write_bytes(openssl.path("ca.pem").read_bytes())
+    publishing.answers("/ocsp", lambda question: openssl.answers(question, signer))
+
+    openssl.knows(7, "V")
+    assert await site.judge(jane) == BELIEVED
+    openssl.knows(7, "R")
+    assert await site.judge(jane) == REVOKED
+
+    publishing.answers("/ocsp", lambda question: openssl.answers(question, "jane"))
+    assert "Could not access OCSP responder" in await site.judge(jane)

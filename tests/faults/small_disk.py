@@ -1,0 +1,42 @@
+"""A real disk that is small: a file system that is mounted for a test, and a stranger who fills it."""
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+MIB = 2**20
+_CHUNK = b"\0" * 65_536
+
+
+class SmallDisk:
+    """A mounted file system, and a stranger who puts a file on it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self._strangers = folder, folder / "strangers"
+
+    @property
+    def free_bytes(self) -> int:
+        status = os.statvfs(self.folder)
+        return status.f_bavail * status.f_frsize
+
+    def fill(self, leave: int = 0) -> None:
+        """Let the stranger's file grow until no more than `leave` bytes are free."""
+        with contextlib.suppress(OSError), self._strangers.open("ab", buffering=0) as file:
+            while self.free_bytes > leave:
+                file.write(_CHUNK[: max(1, self.free_bytes - leave)])
+
+    def clear(self) -> None:
+        """Let the stranger take the file away."""
+        self._strangers.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def mounted(folder: Path, size: int) -> Iterator[SmallDisk]:
+    """Mount a disk of `size` bytes on a folder; raises `OSError` or `CalledProcessError` where that is not allowed."""
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder], check=True, capture_output=True)
+    try:
+        yield SmallDisk(folder)
+    finally:
+        subprocess.run(["umount", folder], check=True)

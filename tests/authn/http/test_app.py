@@ -15,6 +15,7 @@ from ams.authn.certificates import crls
 from ams.authn.http.errors import STATUS, MethodNotAllowed, refusal
 from ams.authn.http.gate import AmsUsers, key_of
 from ams.authn.http.json_bodies import read
+from ams.authn.http.routes import CHANGES
 from ams.core import errors
 from ams.core.errors import BadRequest, ServiceFailed
 from ams.http.limits import SMALL_BODY
@@ -82,6 +83,10 @@ async def test_a_body_may_be_in_gzip_and_in_no_other_coding(quick: Service) -> N
         headers = {"x-api-key": MANAGEMENT_KEY, "content-encoding": coding}
         answer = await quick.client.post("/v1/service-types", content=content, headers=headers)
         assert (answer.status_code, answer.json().get("error", {}).get("message", "")) == (code, message)
+
+
+def test_every_change_is_one_of_which_there_may_be_events(quick: Service) -> None:
+    assert {row.action for row, _ in quick.app._routes._rows if row.changes} == CHANGES
 
 
 async def test_a20_pages_of_any_origin_may_ask(quick: Service) -> None:

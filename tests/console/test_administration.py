@@ -430,3 +430,16 @@ def test_roles_that_were_taken_away_are_not_given_back(opened: Opened, api: Api,
 
     expect(page.get_by_role("alert")).to_contain_text(CHANGED)
     assert [each["roles"] for each in api("GET", path)["projects"]] == [[]]
+
+
+def test_an_issuer_that_was_changed_is_not_changed_back(opened: Opened, api: Api, project: str) -> None:
+    path, fields = f"/issuers/{project}", {"url": f"https://aai.example/{project}", "audiences": ["ams"]}
+    api("POST", path, fields)
+    page = opened("issuers")
+    button(row(page, project), "Change")
+
+    api("PUT", path, {**fields, "audiences": ["other"]})
+    button(page.get_by_role("dialog"), "Change")
+
+    expect(page.get_by_role("alert")).to_contain_text(CHANGED)
+    assert api("GET", path)["audiences"] == ["other"]

@@ -16,7 +16,6 @@ from tests.support.waiting import wait_until
 MIB = 2**20
 SETTINGS = {"max_data_bytes": 16 * MIB, "segment_bytes": MIB, "reserve_bytes": MIB}
 DISK_ALONE = {**SETTINGS, "max_data_bytes": 0, "min_free_bytes": 4 * MIB}
-DISK_BYTES = 20 * MIB
 LARGE = base64.b64encode(bytes(200_000)).decode()
 
 pytestmark = pytest.mark.embedded("what messages may take together is the data folder's")
@@ -59,7 +58,7 @@ def opened(folder: Path, settings: Mapping[str, object] = SETTINGS) -> Iterator[
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Site]:
     def free_bytes(_disk: Disk, _path: str) -> int:
-        return DISK_BYTES - sum(each.stat().st_blocks * 512 for each in tmp_path.rglob("*") if each.exists())
+        return 20 * MIB - sum(each.stat().st_blocks * 512 for each in tmp_path.rglob("*") if each.exists())
 
     settings: Mapping[str, object] = getattr(request, "param", SETTINGS)
     if settings is DISK_ALONE:

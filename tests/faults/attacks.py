@@ -54,8 +54,7 @@ TRAILERS = (b"Connection: close", b"Proxy-Connection: close", b"Content-Length: 
 BYTES_PER_SECOND = 10_000_000
 TIMEOUT_SECONDS = 30.0
 LIMITED = ("--min-free-bytes", "0", "--reserve-bytes", "0", "--max-data-bytes", "256MiB")
-FEW_CONNECTIONS = (*LIMITED, "--max-connections", "2000")
-"""Less than `SILENT`, so that the port is full."""
+FEW_CONNECTIONS = (*LIMITED, "--max-connections", "2000")  # fewer than `SILENT`, so that the port is full
 STREAMS = ("/google.pubsub.v1.Subscriber/StreamingPull", "/google.pubsub.v1.Publisher/Publish")
 
 

@@ -164,8 +164,7 @@ async def test_over_tls_a_request_whose_client_ends_its_side_is_done_and_not_ans
     server = HttpServer("half", LineServer(work).port, ListenerLimits(connections=2), context=context)
     with socket.create_server(("127.0.0.1", 0)) as sock:
         server.start(sock)
-        trusting = ssl._create_unverified_context()  # who answers is not the point
-        reader, writer = await asyncio.open_connection(*sock.getsockname(), ssl=trusting)
+        reader, writer = await asyncio.open_connection(*sock.getsockname(), ssl=ssl._create_unverified_context())
         writer.write(get("/"))
         await has_begun.wait()
         with socket.socket(fileno=os.dup(writer.get_extra_info("socket").fileno())) as own:

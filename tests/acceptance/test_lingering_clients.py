@@ -137,9 +137,13 @@ def test_sighup_without_a_certificate_changes_nothing_and_sigterm_waits_for_no_c
     assert "Traceback" not in (tmp_path / "data.stderr").read_text()
 
 
-def test_silent_connections_leave_files_for_the_log_and_give_their_memory_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize("tls", [(), TLS])
+def test_silent_connections_leave_files_for_the_log_and_give_their_memory_back(
+    tmp_path: Path, tls: tuple[str, ...]
+) -> None:
     few_files, operations = ("sh", "-c", 'ulimit -n 512; exec "$@"', "sh"), free_port()
-    with live_service(tmp_path / "data", "--ops-port", str(operations), tracer=few_files) as live, live.http() as http:
+    flags = ("--ops-port", str(operations), *tls)
+    with live_service(tmp_path / "data", *flags, tracer=few_files) as live, live.http() as http:
         make_subscription(http)
         quotas = http.get("/projects/P:quotas").json()["quotas"]
         assert [each["share"] <= 64 for each in quotas if each["name"] == "connections"] == [True]  # half of the port's
@@ -158,7 +162,8 @@ def test_silent_connections_leave_files_for_the_log_and_give_their_memory_back(t
             wait_until(lambda: open_files(live) < 128)
             memory.append(anonymous_memory(live.process.pid))
 
-    assert memory[-1] - memory[1] < 4 << 20
+    # Handshakes leave gaps, which fill up within some turns; all of three turns would be 20 MB.
+    assert memory[-1] - memory[1] < (10 if tls else 4) << 20
     assert "Too many open files" not in (tmp_path / "data.stderr").read_text()
 
 

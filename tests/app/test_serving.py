@@ -16,6 +16,9 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
+from ams.app.push_server import program as push_server
+from ams.app.push_server import service as push_service
+from ams.app.push_server.settings import PushSettings
 from ams.app.serving import Running, running, warn_of_plain_http
 from ams.authn import program
 from ams.authn.settings import AuthnSettings
@@ -248,13 +251,21 @@ class Port:
 
 @contextlib.asynccontextmanager
 async def port_of(name: str, folder: Path) -> AsyncIterator[Port]:
-    if name == "certificates":
+    if name.startswith("push"):
+        of_push = PushSettings(
+            endpoint="http://127.0.0.1:1", token="x", port=0, ops_port=0, tls_enabled=False, skip_subs_load=True
+        )
+        async with push_server.running(of_push, Supervisor()) as push:
+            yield Port(f"http://{push.address}" if name == "push" else push.operations, push.operations)
+        return
+    if name.startswith("certificates"):
         of_authn = AuthnSettings(
             data=str(folder), port=0, ops_port=0, tls_self_signed=True, client_ca=str(folder),
             max_connections=CONNECTIONS,
         )  # fmt: skip
         async with program.running(of_authn, Supervisor()) as authn:
-            yield Port(authn.base_url, authn.operations_url, has_tls=True)
+            url = authn.base_url if name == "certificates" else authn.operations_url
+            yield Port(url, authn.operations_url, has_tls=name == "certificates")
         return
     settings = Settings(
         data=str(folder), port=0, ops_port=0, tls_self_signed=name == "api-tls", max_connections=CONNECTIONS,
@@ -271,8 +282,10 @@ async def port_of(name: str, folder: Path) -> AsyncIterator[Port]:
 
 
 @pytest.mark.parametrize(
-    ("name", "prefix"), [("api", "ams"), ("api-tls", "ams"), ("operations", "ams"), ("certificates", "ams_authn")]
-)
+    ("name", "prefix"),
+    [("api", "ams"), ("api-tls", "ams"), ("operations", "ams"), ("certificates", "ams_authn"),
+     ("certificates-operations", "ams_authn"), ("push-operations", "ams_push")],
+)  # fmt: skip
 async def test_silent_connections_of_one_address_leave_half_to_others(
     name: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -286,13 +299,13 @@ async def test_silent_connections_of_one_address_leave_half_to_others(
         assert await port.ask(ELSEWHERE) in (200, 404)
         for _, writer in silent:
             writer.close()
-        listener = "operations" if name == "operations" else "api"
+        listener = "operations" if name.endswith("operations") else "api"
         said = f'{prefix}_connections_refused_total{{listener="{listener}",why="address"}} 5.0'
         await wait_until_async(lambda: is_in(said, port))
         assert await port.ask() in (200, 404)
 
 
-@pytest.mark.parametrize("name", ["api", "api-tls", "operations", "certificates"])
+@pytest.mark.parametrize("name", ["api", "api-tls", "operations", "certificates", "push-operations"])
 async def test_a_trailer_that_ends_the_connection_ends_it_on_every_port(name: str, tmp_path: Path) -> None:
     head = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n"
     async with port_of(name, tmp_path / "data") as port:
@@ -311,8 +324,12 @@ async def is_in(line: str, port: Port) -> bool:
     return False
 
 
-async def test_the_port_of_google_s_clients_closes_what_is_over_its_limit(tmp_path: Path) -> None:
-    async with port_of("pubsub", tmp_path / "data") as port:
+@pytest.mark.parametrize("name", ["pubsub", "push"])
+async def test_a_port_of_grpc_closes_what_is_over_its_limit(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(push_service, "MAX_CONNECTIONS", CONNECTIONS)
+    async with port_of(name, tmp_path / "data") as port:
         silent = [await port.connect() for _ in range(CONNECTIONS)]
         over, leaving = await port.connect()
         with contextlib.suppress(ConnectionError):

@@ -2,18 +2,20 @@
 
 import base64
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import httpx
 import pytest
 
+from ams.storage.files import Disk
 from tests.app.client import Client
 from tests.support.served import served
 from tests.support.waiting import wait_until
 
 MIB = 2**20
 SETTINGS = {"max_data_bytes": 16 * MIB, "segment_bytes": MIB, "reserve_bytes": MIB}
+DISK_ALONE = {**SETTINGS, "max_data_bytes": 0, "min_free_bytes": 4 * MIB}
 LARGE = base64.b64encode(bytes(200_000)).decode()
 
 pytestmark = pytest.mark.embedded("what messages may take together is the data folder's")
@@ -48,28 +50,35 @@ class Site(Client):
 
 
 @contextlib.contextmanager
-def opened(folder: Path) -> Iterator[Site]:
-    with served(folder / "data", **SETTINGS) as service, Site(service, timeout=30, trust_env=False) as site:
+def opened(folder: Path, settings: Mapping[str, object] = SETTINGS) -> Iterator[Site]:
+    with served(folder / "data", **settings) as service, Site(service, timeout=30, trust_env=False) as site:
         yield site
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with opened(tmp_path) as site:
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Site]:
+    def free_bytes(_disk: Disk, _path: str) -> int:
+        return 20 * MIB - sum(each.stat().st_blocks * 512 for each in tmp_path.rglob("*") if each.exists())
+
+    settings: Mapping[str, object] = getattr(request, "param", SETTINGS)
+    if settings is DISK_ALONE:
+        monkeypatch.setattr(Disk, "free_bytes", free_bytes)
+    with opened(tmp_path, settings) as site:
         site.prepare("victim").prepare("flooder")
         yield site
 
 
+@pytest.mark.parametrize("site", [SETTINGS, DISK_ALONE], indirect=True, ids=["a limit", "the disk alone"])
 def test_unread_messages_of_others_stay_and_the_flooder_is_told(site: Site) -> None:
     for _ in range(100):
         site.publish("aGk=", project="victim").raise_for_status()
     refused = site.flood()
     assert (refused.status_code, refused.json()["error"]["status"]) == (429, "RESOURCE_EXHAUSTED")
     assert refused.json()["error"]["message"].startswith("Quota storedBytes of the project is exceeded: it has ")
-    assert 4 * MIB < site.used() < 9 * MIB
     for _ in range(3):
+        assert 4 * MIB < site.used() < 9 * MIB
         site.retain()
-        assert site.publish(LARGE, project="flooder").status_code == 429
+        assert site.flood().status_code == 429
         site.publish("aGk=", project="victim").raise_for_status()
     assert site.pull_all("victim") == 103
     site.publish(LARGE, project="victim").raise_for_status()

@@ -193,11 +193,16 @@ OLD = "0" * 64
     ([], {"AMS_TOKEN": "", "AMS_BEARER_TOKEN": OLD}, "the token of AMS_BEARER_TOKEN "),
     (["--profile", "site"], {"AMS_TOKEN": ""}, "the token of profile site "),
     ([], {"AMS_TOKEN": ""}, "no token was given: --token-file, AMS_TOKEN"),
+    ([], {"AMS_TOKEN": "", "AMS_CA": ""}, "the token of file ams-data/admin.token "),
 ])  # fmt: skip
 def test_a_token_that_is_not_good_any_more_is_told_with_its_place(
-    ams: Ams, tmp_path: Path, words: list[str], variables: dict[str, str], said: str
+    ams: Ams, service: LiveService, tmp_path: Path, words: list[str], variables: dict[str, str], said: str
 ) -> None:
     (tmp_path / "old.token").write_text(OLD)
+    if "ams-data" in said:
+        (tmp_path / "ams-data").mkdir()
+        (tmp_path / "ams-data" / "admin.token").write_text(OLD)
+        (tmp_path / "ams-data" / "ca.pem").symlink_to(service.ca)
     (tmp_path / "ams").mkdir()
     (tmp_path / "ams" / "profiles.toml").write_text(f'[site]\ntoken = "{OLD}"\n')
 

@@ -50,6 +50,8 @@ MISTAKES: list[tuple[str, int, str]] = [
     ("ack reader projects/other/subscriptions/reader:0", 1, "Invalid ack id"),
     ("audit --file none", 1, "none: No such file or directory"),
     ("audit --file audit.jsonl --all", 2, "no pages"),
+    ("audit --file audit.jsonl --action topics:publish", 1, "Invalid action: "),
+    ("authn audit --endpoint https://a --file audit.jsonl --action topics:create", 1, "Invalid action: "),
     ("completion tcsh", 2, "'tcsh' is not one of 'bash', 'zsh', 'fish'"),
     *((f"dead redrive reader --from jobs {ids}", 2, ONE_WAY) for ids in ("", "0 --all")),
     ("dead list nobody", 4, "Subscription doesn't exist"),

@@ -1,10 +1,12 @@
 import importlib
+import re
 from collections.abc import Callable
 
 import pytest
 from _pytest.mark import ParameterSet
 
-from tests.contract import delivery, parallel
+from ams.wire.actions import ACTIONS
+from tests.contract import delivery, parallel, versions
 from tests.contract.lines import LINES
 from tests.contract.rows import Ask, Row
 from tests.contract.runner import Runner, is_hot
@@ -52,3 +54,11 @@ def test_no_two_rows_say_the_same() -> None:
     said = [(row.line, row.says, row.served) for row in ROWS]
 
     assert len(said) == len(set(said))
+
+
+def test_every_change_that_may_be_meant_for_a_version_is_refused_for_an_older_one() -> None:
+    asked = {(row.ask.method, row.ask.path) for row in versions.ROWS if row.gets is versions.CHANGED}
+    for action in ACTIONS.values():
+        path = re.sub(r"\{\w+\}", "[^/:]+", action.path)
+        is_asked = any(method == action.method and re.fullmatch(path, each) for method, each in asked)
+        assert is_asked or not action.versioned or action.method == "GET", action.name

@@ -1,5 +1,6 @@
 """Section 1.6: versions of what is read, changed and written whole; and access lists that are changed by one user."""
 
+from tests.contract.push_words import GOOD, VERIFY, config, create
 from tests.contract.rows import *
 
 MATCHES = {"If-Match": "$etag"}
@@ -11,6 +12,7 @@ ISSUERS = "/issuers/$P-x"
 USER = "/users/$P-pub"
 MEMBER = MEMBERS + "/$P-pub"
 NO_PUSH: dict[str, object] = {"pushConfig": {}}
+QUOTAS = {"quotas": {"topics": 7}}
 
 
 def changed(resource: str, *names: str) -> Ask:
@@ -51,7 +53,8 @@ CASES = [
         roles("publisher", "consumer", path=USER), put(USER, {"email": "a@b.example"}), delete(USER))),
     ("a member", (PUB,), MEMBER, roles("consumer"), (roles("publisher"), post(MEMBER + ":remove"))),
     ("a project", (), PROJECT, put(PROJECT, {"description": "D"}), (
-        put(PROJECT, {"description": "E"}), kept(PROJECT, 60), delete(PROJECT))),
+        put(PROJECT, {"description": "E"}), kept(PROJECT, 60), post(PROJECT + ":modifyQuotas", QUOTAS),
+        delete(PROJECT))),
     ("an issuer", (post(ISSUERS, ISSUER),), ISSUERS, put(ISSUERS, {**ISSUER, "audiences": ["b"]}), (
         put(ISSUERS, {**ISSUER, "audiences": ["c"]}), delete(ISSUERS))),
 ]  # fmt: skip
@@ -82,6 +85,9 @@ OTHERS = [
         (A_TOPIC, get(TOPIC + ":acl"), delete(TOPIC))),
     Row("1.6", "an access list is no part of a topic's version", matching(kept(TOPIC, 60)), OK,
         (A_TOPIC, PUB, get(TOPIC), listed(TOPIC, "pub"))),
+    Row("1.6", "an endpoint whose subscription was changed meanwhile is not verified", matching(post(VERIFY)), CHANGED,
+        (A_TOPIC, create(GOOD), get(SUBSCRIPTION), deadline(30)), ((get(SUBSCRIPTION), config(verified=False)),),
+        served="push"),
 ]  # fmt: skip
 
 LISTS = [

@@ -17,11 +17,12 @@ import multiprocessing
 import socket
 import ssl
 import statistics
+import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -33,7 +34,8 @@ from local_cluster.certificates import Authority
 from local_cluster.haproxy import SingleHaproxy
 from local_cluster.ports import free_port
 from local_cluster.processes import DidNotStart
-from tests.support.service import LiveService, live_certificate_service, live_service, make_subscription
+from tests.faults.test_full_disk import mounted
+from tests.support.service import LiveService, live_certificate_service, live_pusher, live_service, make_subscription
 
 ATTACKER, NEIGHBOUR = "127.0.0.1", "127.0.0.2"
 MAX_RATIO = 3.0
@@ -51,7 +53,8 @@ CHUNKED = b"%b HTTP/1.1\r\nHost: x\r\nx-api-key: wrong\r\nTransfer-Encoding: chu
 TRAILERS = (b"Connection: close", b"Proxy-Connection: close", b"Content-Length: 5", b"Transfer-Encoding: chunked")
 BYTES_PER_SECOND = 10_000_000
 TIMEOUT_SECONDS = 30.0
-FLAGS = ["--min-free-bytes", "0", "--reserve-bytes", "0", "--max-data-bytes", "256MiB", "--segment-bytes", "16MiB"]
+LIMITED = ("--min-free-bytes", "0", "--reserve-bytes", "0", "--max-data-bytes", "256MiB")
+FEW_CONNECTIONS = (*LIMITED, "--max-connections", "2000")  # fewer than `SILENT`, so that the port is full
 STREAMS = ("/google.pubsub.v1.Subscriber/StreamingPull", "/google.pubsub.v1.Publisher/Publish")
 
 
@@ -66,94 +69,102 @@ class Target(NamedTuple):
     """How often each status was answered; at 0 what was refused without the name of a quota."""
 
 
-def silent_connections(target: Target) -> None:
+def keep_silent_connections(target: Target) -> None:
     """Keep connections open that say nothing."""
-    _keep_open(lambda: _plain(target.port, ATTACKER))
+    _keep_open(lambda: connect(target.port, ATTACKER))
 
 
-def half_closed_over_tls(target: Target) -> None:
+def half_close_over_tls(target: Target) -> None:
     """Ask over TLS, end the sending side of the connection, and read nothing."""
-    _keep_open(lambda: _half_closed(_tls(target.port, ATTACKER)))
+    _keep_open(lambda: end_sending(connect_tls(target.port, ATTACKER)))
 
 
-def half_closed(target: Target) -> None:
+def half_close(target: Target) -> None:
     """Send half a request, end the sending side of the connection, and read nothing."""
-    _keep_open(lambda: _half_closed(_plain(target.port, ATTACKER), b"\r\n"))
+    _keep_open(lambda: end_sending(connect(target.port, ATTACKER), b"\r\n"))
 
 
-def tiny_chunks(target: Target) -> None:
+def send_tiny_chunks(target: Target) -> None:
     """Send a body in chunks of one byte, at ten megabytes a second, and begin anew when the connection is closed."""
     while True:
-        with contextlib.suppress(OSError), _tls(target.port, ATTACKER) as client:
+        with contextlib.suppress(OSError), connect_tls(target.port, ATTACKER) as client:
             client.sendall(CHUNKED % b"POST /v1/projects/P/topics/T:publish")
             while True:
                 client.sendall(CHUNKS)
                 time.sleep(len(CHUNKS) / BYTES_PER_SECOND)
 
 
-def trailers(target: Target) -> None:
+def send_trailers(target: Target) -> None:
     """Send requests whose trailers contradict the head, and others behind them."""
     for each in itertools.cycle(TRAILERS):
-        with contextlib.suppress(OSError), _tls(target.port, ATTACKER) as client:
+        with contextlib.suppress(OSError), connect_tls(target.port, ATTACKER) as client:
             client.sendall((CHUNKED % b"GET /v1/version" + b"0\r\n%b\r\n\r\n" % each) * 10)
             client.settimeout(1.0)  # of the last answer: haproxy keeps the connection
             while client.recv(65536):
                 pass
 
 
-def schemas(target: Target) -> None:
+def make_schemas(target: Target) -> None:
     """Make schemas of 240 kB as project_admin of another project, by four threads."""
     schema = {"type": "object", "description": "x" * SCHEMA_BYTES}
     body = json.dumps({"type": "json", "schema": schema}).encode()
     _flood(target, "/v1/projects/Q/schemas/s%d", body)
 
 
-def messages(target: Target) -> None:
+def publish_messages(target: Target) -> None:
     """Publish messages of a megabyte as publisher of another project, by four threads."""
     body = json.dumps({"messages": [{"data": base64.b64encode(bytes(MESSAGE_BYTES)).decode()}]}).encode()
     _flood(target, "/v1/projects/Q/topics/T:publish?x=%d", body)
 
 
-def unfinished_streams(target: Target) -> None:
+def begin_streams(target: Target) -> None:
     """Begin calls of gRPC whose first message never comes."""
     asyncio.run(_keep_streams(target))
 
 
 class Attack(NamedTuple):
     name: str
-    does: Callable[[Target], None]
+    run: Callable[[Target], None]
     port: str
     neighbour: str
-    """The port that the neighbour asks; it publishes, or logs in at the certificate service."""
+    """The port that the neighbour asks: it publishes, logs in at the certificate service, or asks how `ams push` is."""
+    flags: Sequence[str] = LIMITED
+    disk_bytes: int = 0
+    """Size of a disk that the service has for itself; 0: that of the machine."""
+    reconnects: bool = True
+    """Whether the neighbour opens connections meanwhile: those of gRPC one address may take all (decision 21)."""
 
 
 ATTACKS = (
-    Attack("silent-api", silent_connections, "api", "api"),
-    Attack("silent-operations", silent_connections, "operations", "api"),
-    Attack("silent-certificates", silent_connections, "certificates", "certificates"),
-    Attack("silent-pubsub", silent_connections, "pubsub", "pubsub"),
-    Attack("streams-pubsub", unfinished_streams, "pubsub", "pubsub"),
-    Attack("half-closed-api", half_closed_over_tls, "api", "api"),
-    Attack("half-closed-operations", half_closed, "operations", "api"),
-    Attack("half-closed-certificates", half_closed_over_tls, "certificates", "certificates"),
-    Attack("chunks-api", tiny_chunks, "api", "api"),
-    Attack("chunks-certificates", tiny_chunks, "certificates", "certificates"),
-    Attack("trailers-api", trailers, "api", "api"),
-    Attack("trailers-certificates", trailers, "certificates", "certificates"),
-    Attack("trailers-haproxy", trailers, "haproxy", "haproxy"),
-    Attack("schemas", schemas, "api", "api"),
-    Attack("messages", messages, "api", "api"),
+    Attack("silent-api", keep_silent_connections, "api", "api"),
+    Attack("silent-operations", keep_silent_connections, "operations", "api"),
+    Attack("silent-certificates", keep_silent_connections, "certificates", "certificates"),
+    Attack("silent-pubsub", keep_silent_connections, "pubsub", "pubsub", FEW_CONNECTIONS, reconnects=False),
+    Attack("silent-push", keep_silent_connections, "push", "push", reconnects=False),
+    Attack("silent-push-operations", keep_silent_connections, "push-operations", "push"),
+    Attack("streams-pubsub", begin_streams, "pubsub", "pubsub"),
+    Attack("half-closed-api", half_close_over_tls, "api", "api"),
+    Attack("half-closed-operations", half_close, "operations", "api"),
+    Attack("half-closed-certificates", half_close_over_tls, "certificates", "certificates"),
+    Attack("chunks-api", send_tiny_chunks, "api", "api"),
+    Attack("chunks-certificates", send_tiny_chunks, "certificates", "certificates"),
+    Attack("trailers-api", send_trailers, "api", "api"),
+    Attack("trailers-certificates", send_trailers, "certificates", "certificates"),
+    Attack("trailers-haproxy", send_trailers, "haproxy", "haproxy"),
+    Attack("schemas", make_schemas, "api", "api", flags=()),
+    Attack("messages", publish_messages, "api", "api"),
+    Attack("messages-disk", publish_messages, "api", "api", flags=(), disk_bytes=640 * 2**20),
 )
 
 
-def _plain(port: int, source: str) -> socket.socket:
+def connect(port: int, source: str) -> socket.socket:
     plain = socket.create_connection(("127.0.0.1", port), TIMEOUT_SECONDS, (source, 0))
     plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return plain
 
 
-def _tls(port: int, source: str) -> ssl.SSLSocket:
-    plain = _plain(port, source)
+def connect_tls(port: int, source: str) -> ssl.SSLSocket:
+    plain = connect(port, source)
     try:
         return ssl._create_unverified_context().wrap_socket(plain)  # who answers is not the point
     except OSError:
@@ -161,7 +172,7 @@ def _tls(port: int, source: str) -> ssl.SSLSocket:
         raise
 
 
-def _half_closed(client: socket.socket, ending: bytes = b"\r\n\r\n") -> socket.socket:
+def end_sending(client: socket.socket, ending: bytes = b"\r\n\r\n") -> socket.socket:
     client.sendall(b"GET /v1/version HTTP/1.1\r\nHost: x" + ending)
     socket.socket.shutdown(client, socket.SHUT_WR)  # that of TLS would forget the keys
     return client
@@ -198,7 +209,7 @@ def _flood(target: Target, path: str, body: bytes) -> None:
         while True:
             client = http.client.HTTPConnection("localhost")
             with contextlib.suppress(OSError, http.client.HTTPException), contextlib.closing(client):
-                client.sock = _tls(target.port, ATTACKER)
+                client.sock = connect_tls(target.port, ATTACKER)
                 while True:
                     client.request("POST", path % next(numbers), body, {"x-api-key": target.token})
                     answer = client.getresponse()
@@ -222,7 +233,7 @@ class HttpAsker:
     def ask(self) -> None:
         if self._connection is None:
             self._connection = http.client.HTTPConnection("localhost")
-            self._connection.sock = _tls(self._port, NEIGHBOUR)
+            self._connection.sock = connect_tls(self._port, NEIGHBOUR)
         self._connection.request(*self._request)
         answer = self._connection.getresponse()
         said = answer.read()
@@ -236,22 +247,19 @@ class HttpAsker:
 
 
 class GrpcAsker:
-    """Publishes over Google's Pub/Sub again and again."""
+    """Makes one call of gRPC again and again; without `ca` over a plain connection."""
 
-    def __init__(self, port: int, ca: bytes, token: str) -> None:
-        self._where, self._credentials = f"localhost:{port}", grpc.ssl_channel_credentials(ca)
+    def __init__(self, port: int, method: str, request: bytes, ca: bytes = b"", token: str = "") -> None:
+        self._where, self._method, self._request = f"localhost:{port}", method, request
+        self._credentials = grpc.ssl_channel_credentials(ca) if ca else grpc.local_channel_credentials()
         self._metadata = (("authorization", f"Bearer {token}"),)
-        message = types.PubsubMessage(data=b"hello")
-        self._request = types.PublishRequest(topic="projects/P/topics/T", messages=[message])
         self._channel: grpc.Channel | None = None
 
     def ask(self) -> None:
         if self._channel is None:
             options = [("grpc.use_local_subchannel_pool", 1)]
             self._channel = grpc.secure_channel(self._where, self._credentials, options)
-        call: Any = self._channel.unary_unary(
-            "/google.pubsub.v1.Publisher/Publish", request_serializer=types.PublishRequest.serialize
-        )
+        call: Any = self._channel.unary_unary(self._method)
         call(self._request, timeout=TIMEOUT_SECONDS, metadata=self._metadata)
 
     def close(self) -> None:
@@ -261,18 +269,18 @@ class GrpcAsker:
 
 
 class Neighbour:
-    """Asks again and again, mostly on one connection."""
+    """Asks again and again, mostly on one connection; on one alone unless it `reconnects`."""
 
-    def __init__(self, asker: HttpAsker | GrpcAsker) -> None:
-        self._asker = asker
+    def __init__(self, asker: HttpAsker | GrpcAsker, reconnects: bool) -> None:
+        self._asker, self._reconnects = asker, reconnects
         self.requests = self.failed = 0
 
-    def p99_ms(self, seconds: float) -> float:
+    def measure_p99_ms(self, seconds: float) -> float:
         """Work for so long; return the time that all but one of a hundred requests stay under."""
         times: list[float] = []
         ends = time.monotonic() + seconds
         while time.monotonic() < ends:
-            if len(times) % ALL_NEW_EVERY == 0:
+            if self._reconnects and len(times) % ALL_NEW_EVERY == 0:
                 self._asker.close()
             begun = time.perf_counter()
             try:
@@ -295,29 +303,34 @@ class Site(NamedTuple):
     service: LiveService
     attacker_token: str
 
-    def asker(self, port: str) -> HttpAsker | GrpcAsker:
+    def make_asker(self, port: str) -> HttpAsker | GrpcAsker:
         """Return what the neighbour asks of a port."""
         number, token = self.ports[port], self.service.token
+        if port == "push":
+            return GrpcAsker(number, "/PushService/Status", b"")
         if port == "pubsub":
-            return GrpcAsker(number, self.ca, token)
+            request = types.PublishRequest(topic="projects/P/topics/T", messages=[types.PubsubMessage(data=b"hello")])
+            return GrpcAsker(number, STREAMS[1], types.PublishRequest.serialize(request), self.ca, token)
         if port == "certificates":
             path = "/v1/service-types/ams/hosts/ams.example:authx509"
             return HttpAsker(number, "GET", path, b"", token, (400, b"certificate"))
         body = b'{"messages":[{"data":"aGVsbG8="}]}'
         return HttpAsker(number, "POST", "/v1/projects/P/topics/T:publish", body, token, (200, b"messageIds"))
 
-    def lost(self) -> int:
+    def count_lost(self) -> int:
         """Return how many messages of the neighbour are gone that its subscription has not acknowledged."""
         return int(self.service.ask("GET", "/projects/P/subscriptions/S:offsets")["min"])
 
 
 @contextlib.contextmanager
-def site(folder: Path, neighbour: str) -> Iterator[Site]:
-    """Start what an attack needs. Raises `DidNotStart` when that is haproxy, and there is none."""
-    operations = free_port()
+def open_site(folder: Path, attack: Attack) -> Iterator[Site]:
+    """Start what an attack needs. Raises `DidNotStart` without haproxy, `CalledProcessError` if no disk is mounted."""
+    operations, neighbour = free_port(), attack.neighbour
     own = ["--trusted-proxies", "127.0.0.1"] if neighbour == "haproxy" else ["--tls-self-signed", "--pubsub-port", "0"]
     with contextlib.ExitStack() as stack:
-        flags = [*FLAGS, *own, "--ops-port", str(operations)]
+        if attack.disk_bytes:
+            stack.enter_context(mounted(folder, attack.disk_bytes))
+        flags = [*attack.flags, "--segment-bytes", "16MiB", *own, "--ops-port", str(operations)]
         service = stack.enter_context(live_service(folder / "ams", *flags))
         ports = {"api": urlsplit(service.base_url).port or 0, "operations": operations}
         with service.http() as client:
@@ -333,31 +346,33 @@ def site(folder: Path, neighbour: str) -> Iterator[Site]:
             return (yield Site(ports, b"", service, token))
         if neighbour == "certificates":
             ports["certificates"] = stack.enter_context(live_certificate_service(folder / "authn")).api
+        if neighbour == "push":
+            ports["push"], ports["push-operations"] = stack.enter_context(live_pusher())
         ports["pubsub"] = int(service.pubsub.rpartition(":")[2])
         yield Site(ports, service.ca.read_bytes(), service, token)
 
 
-def _begin(begun: Any, does: Callable[[Target], None], target: Target) -> None:
+def _start_attack(begun: Any, run: Callable[[Target], None], target: Target) -> None:
     begun.set()
-    does(target)
+    run(target)
 
 
-def is_borne(attack: Attack, place: Site, seconds: float) -> bool:
+def run_attack(attack: Attack, site: Site, seconds: float) -> bool:
     """Measure a neighbour before and during an attack, print it, and return whether it was left alone."""
-    neighbour = Neighbour(place.asker(attack.neighbour))
-    quiet = neighbour.p99_ms(min(seconds, 60.0))
+    neighbour = Neighbour(site.make_asker(attack.neighbour), attack.reconnects)
+    quiet = neighbour.measure_p99_ms(min(seconds, 60.0))
     context = multiprocessing.get_context("spawn")
     statuses = context.RawArray("L", 600)
-    target = Target(place.ports[attack.port], place.ca, place.attacker_token, statuses)
+    target = Target(site.ports[attack.port], site.ca, site.attacker_token, statuses)
     begun = context.Event()
-    attacker = context.Process(target=_begin, args=(begun, attack.does, target), daemon=True)
+    attacker = context.Process(target=_start_attack, args=(begun, attack.run, target), daemon=True)
     attacker.start()
     begun.wait(TIMEOUT_SECONDS)
-    attacked = neighbour.p99_ms(seconds)
+    attacked = neighbour.measure_p99_ms(seconds)
     is_alive = attacker.is_alive()
     attacker.kill()
     attacker.join()
-    lost, ratio = place.lost(), attacked / quiet
+    lost, ratio = site.count_lost(), attacked / quiet
     counted = f"requests {neighbour.requests} failed {neighbour.failed} lost {lost}"
     got = " ".join(f"{status}:{count}" for status, count in enumerate(statuses) if count)
     print(
@@ -373,16 +388,16 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=1800)
     parser.add_argument("--only", choices=[each.name for each in ATTACKS])
     chosen = parser.parse_args()
-    borne, left_out = [], []
+    results, left_out = [], []
     for attack in ATTACKS:
         if chosen.only in (None, attack.name):
             try:
-                with tempfile.TemporaryDirectory() as folder, site(Path(folder), attack.neighbour) as place:
-                    borne.append(is_borne(attack, place, chosen.seconds))
-            except DidNotStart as error:
+                with tempfile.TemporaryDirectory() as folder, open_site(Path(folder), attack) as site:
+                    results.append(run_attack(attack, site, chosen.seconds))
+            except (DidNotStart, subprocess.CalledProcessError) as error:
                 left_out.append(f"{attack.name}: {error}")
-    print(f"attacks: {len(borne)} left alone {sum(borne)}", *left_out, sep="\nleft out ")
-    return 0 if all(borne) else 1
+    print(f"attacks: {len(results)} left alone {sum(results)}", *left_out, sep="\nleft out ")
+    return 0 if all(results) else 1
 
 
 if __name__ == "__main__":

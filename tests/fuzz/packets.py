@@ -32,7 +32,6 @@ from tests.support.packets import cuts, in_a_row, table
 from tests.support.service import LiveService, live_certificate_service, live_service
 
 CONNECTIONS = 8
-PORTS = 7
 ANSWER_SECONDS = 60
 APART_SECONDS = 0.0005
 """Between two packets, so that they stay two."""
@@ -100,7 +99,7 @@ class Campaign:
         """Go through all cuts and all pairs, then through cuts of three in a row, until the time or `most` is over."""
         for _ in range(2):  # the first time a message is stored and a position moved
             for name in self._requests:
-                self._alone[name] = await self._asked([self._said([name])])
+                self._alone[name] = await self._ask([self._join_requests([name])])
         ends = time.monotonic() + seconds
         coming = itertools.islice(itertools.chain(self._cuts(), self._rows(), self._rows_cut()), most)
 
@@ -115,34 +114,34 @@ class Campaign:
                 group.create_task(work())
 
     def _cuts(self) -> Iterator[Conversation]:
-        every = [(name, cut) for name in self._requests for cut in cuts(self._said([name]))]
+        every = [(name, cut) for name in self._requests for cut in cuts(self._join_requests([name]))]
         self._random.shuffle(every)
         for name, cut in every:
             yield Conversation(cut, self._alone[name])
 
     def _rows(self) -> Iterator[Conversation]:
         for names in in_a_row(self._requests):
-            yield Conversation([self._said(names)], self._expected(names))
+            yield Conversation([self._join_requests(names)], self._expect(names))
 
     def _rows_cut(self) -> Iterator[Conversation]:
         while True:
             names = self._random.choices(list(self._requests), k=3)
-            yield Conversation(lane.cut_anywhere(self._said(names), 3, self._random), self._expected(names))
+            yield Conversation(lane.cut_anywhere(self._join_requests(names), 3, self._random), self._expect(names))
 
-    def _said(self, names: Sequence[str]) -> bytes:
-        said = b""
+    def _join_requests(self, names: Sequence[str]) -> bytes:
+        joined = b""
         for name in names:
-            said += self._identified(self._requests[name])
+            joined += self._add_id(self._requests[name])
             if name.endswith(_CLOSING) and not (self._port.is_shared and "trailer says" in name):
-                return said  # haproxy lets no trailer end a connection
-        return said + self._identified(_LAST)
+                return joined  # haproxy lets no trailer end a connection
+        return joined + self._add_id(_LAST)
 
-    def _identified(self, request: bytes) -> bytes:
+    def _add_id(self, request: bytes) -> bytes:
         if not self._port.is_shared:
             return request
         return request.replace(b"\r\nHost: x", b"\r\nX-Request-Id: %d\r\nHost: x" % next(self._ids), 1)
 
-    def _expected(self, names: Sequence[str]) -> Answers:
+    def _expect(self, names: Sequence[str]) -> Answers:
         """Return the answers of each request until one that closes the connection, and that of the last request."""
         found: Answers = []
         for name in names:
@@ -153,7 +152,7 @@ class Campaign:
         return found + answers[1:]
 
     async def _check(self, conversation: Conversation) -> None:
-        answers = await self._asked(conversation.packets)
+        answers = await self._ask(conversation.packets)
         self.conversations += 1
         if not self._is_right(answers, conversation.expected):
             self.faults += 1
@@ -167,7 +166,7 @@ class Campaign:
             return before == expected[:at] and at < len(expected) and last.status in (200, expected[at].status)
         return answers == expected
 
-    async def _asked(self, packets: Sequence[bytes]) -> Answers:
+    async def _ask(self, packets: Sequence[bytes]) -> Answers:
         answers = AnswerReader()
         async with self._port.connected() as (reader, writer):
             with contextlib.suppress(ConnectionError):
@@ -184,11 +183,11 @@ class Campaign:
             is_own = each.headers.get(b"x-request-id") == sent_id
             # haproxy has two texts for a request that it refuses itself.
             body = each.body if is_own or not self._port.is_shared else b""
-            found.append(Answered(each.status, body, is_own, says_last(each)))
+            found.append(Answered(each.status, body, is_own, closes_connection(each)))
         return found
 
 
-def says_last(answer: Answer) -> bool:
+def closes_connection(answer: Answer) -> bool:
     return answer.headers.get(b"connection", b"").lower() == b"close"
 
 
@@ -270,7 +269,7 @@ def _api(name: str, service: LiveService) -> Port:
 
 
 def check_ports(ports: Sequence[Port], seconds: float, seed: int = 1, most: int | None = None) -> int:
-    """Hold conversations with each port for so long, print how many, and return how many had other answers."""
+    """Hold conversations with each port for `seconds`, print how many, and return how many had other answers."""
     faults = 0
     for port in ports:
         campaign = Campaign(port, seed)
@@ -286,14 +285,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     chosen = parser.parse_args()
     asyncio.run(lane.campaign(chosen.seconds / 2, chosen.seed))
-    faults, missing = 0, ""
-    with tempfile.TemporaryDirectory() as folder:
-        for places in (own_ports, ports_behind_haproxy):
-            try:
-                with places(Path(folder)) as ports:
-                    faults += check_ports(ports, chosen.seconds / 2 / PORTS, chosen.seed)
-            except DidNotStart as error:
-                missing = f", left out: {error}"
+    missing = ""
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        ports = list(stack.enter_context(own_ports(Path(folder))))
+        try:
+            ports += stack.enter_context(ports_behind_haproxy(Path(folder)))
+        except DidNotStart as error:
+            missing = f", left out: {error}"
+        faults = check_ports(ports, chosen.seconds / 2 / len(ports), chosen.seed)
     print(f"packets: faults {faults}{missing}")
     return 0 if not faults else 1
 

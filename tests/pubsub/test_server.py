@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import gc
 import re
-import struct
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,15 +31,10 @@ from ams.pubsub.server import answering
 from ams.service.parallel.pulling import Lot, Puller
 from tests.pubsub.conftest import World, world_at
 from tests.pubsub.streams import SECONDS, STREAMING_PULL, ask, opened, refused
+from tests.support.http2_pings import ping
 from tests.support.served import Served, served
 from tests.support.service import running_service
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
-
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-SETTINGS, PING, GOAWAY = 4, 6, 7
-ACK = 1
-PING_SECONDS = 10
-"""Between pings: the least that users may set in the libraries for Go, Java and Python."""
 
 
 async def _forgotten_failure(error: BaseException) -> None:
@@ -70,27 +64,10 @@ async def test_a_client_that_vanishes_leaves_no_traceback(
     assert ("Task exception was never retrieved" in caplog.text) is is_written
 
 
-def frame(kind: int, payload: bytes = b"") -> bytes:
-    return struct.pack("!I", len(payload))[1:] + bytes([kind, 0]) + b"\0" * 4 + payload
-
-
 @pytest.mark.long
 async def test_a_client_that_pings_every_ten_seconds_stays(tmp_path: Path) -> None:
     async with running_service(tmp_path / "data", pubsub_port=0, pubsub_emulator=True) as (run, _):
-        host, _, port = run.pubsub.rpartition(":")
-        reader, writer = await asyncio.open_connection(host, int(port))
-        writer.write(PREFACE + frame(SETTINGS))
-        answered = 0
-        for number in range(5):
-            writer.write(frame(PING, b"%08d" % number))
-            await asyncio.sleep(PING_SECONDS)
-        writer.write(frame(PING, b"the last"))
-        while answered < 6:
-            head = await reader.readexactly(9)
-            payload = await reader.readexactly(int.from_bytes(head[:3], "big"))
-            assert head[3] != GOAWAY, payload
-            answered += head[3] == PING and bool(head[4] & ACK)
-        writer.close()
+        await ping(run.pubsub)
 
 
 class Context:

@@ -14,6 +14,7 @@ from ams.push.retry import (
     LINEAR_MOST,
     RETRY_AFTER_MOST,
     SLOWSTART_MOST,
+    UNREACHED,
     History,
     Policy,
     Refusals,
@@ -185,3 +186,8 @@ def test_it_stays_within_one_and_what_is_allowed(most: int, outcomes: list[tuple
         messages = min(batch, size)
         batch = batch_after(batch, most, messages=messages, seconds=seconds, limit=30) if ok else halved(messages)
         assert 1 <= batch <= most
+
+
+def test_p2_a_service_that_does_not_answer_is_asked_after_1_to_60_seconds_by_chance() -> None:
+    pauses = [[UNREACHED.pause(failures, chance) for failures in range(8)] for chance in (0.0, 1.0)]
+    assert pauses == [[1] * 8, [1, 2, 4, 8, 16, 32, 60, 60]]

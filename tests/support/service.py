@@ -140,6 +140,19 @@ def live_certificate_service(data: Path, *flags: str, client_ca: Path | None = N
             process.terminate()
 
 
+@contextlib.contextmanager
+def live_pusher() -> Iterator[tuple[int, int]]:
+    """Start `ams push`, which delivers nothing, without TLS; gives its port of gRPC and its operations port."""
+    operations = free_port()
+    flags = ["--endpoint", "http://127.0.0.1:1", "--token", "x", "--no-tls-enabled", "--skip-subs-load"]
+    command = [sys.executable, "-m", "ams.cli.main", "push", *flags, "--port", "0", "--ops-port", str(operations)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            yield int(_ready_lines(process)[0].rpartition(":")[2]), operations
+        finally:
+            process.terminate()
+
+
 def _ready_lines(process: subprocess.Popen[str]) -> tuple[str, str]:
     """Return where the API is, and Google's Pub/Sub."""
     assert process.stdout is not None

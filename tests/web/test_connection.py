@@ -1,20 +1,26 @@
 """A connection keeps order, ends in time, and leaves nothing behind; what requests are: tests/http/test_packets.py."""
 
 import asyncio
+import contextlib
 import gc
+import os
 import re
+import socket
+import ssl
 import weakref
 from collections import OrderedDict, deque
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ams.http.tls import Certificate
 from ams.web.connection import HttpConnection
 from ams.web.fair_scheduler import MAX_HELD_BYTES, FairScheduler
 from ams.web.listener import ListenerLimits
 from ams.web.server import HttpServer
 from tests.support.line import Line, LineServer
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
 
 CHUNKED = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -143,6 +149,31 @@ async def test_a_client_that_ends_its_side_and_reads_nothing_is_given_up() -> No
     assert not connection.eof_received()
 
     await wait_until_async(lambda: line.is_aborted)
+
+
+async def test_over_tls_a_request_whose_client_ends_its_side_is_done_and_not_answered(tmp_path: Path) -> None:
+    has_begun, may_go_on, is_done = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def work(scope: Any, receive: Any, send: Any) -> None:
+        has_begun.set()
+        await may_go_on.wait()
+        await answer_path(scope, receive, send)
+        is_done.set()
+
+    context = Certificate.local(str(tmp_path)).context
+    server = HttpServer("half", LineServer(work).port, ListenerLimits(connections=2), context=context)
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        server.start(sock)
+        reader, writer = await asyncio.open_connection(*sock.getsockname(), ssl=ssl._create_unverified_context())
+        writer.write(get("/"))
+        await has_begun.wait()
+        with socket.socket(fileno=os.dup(writer.get_extra_info("socket").fileno())) as own:
+            own.shutdown(socket.SHUT_WR)  # without a goodbye of TLS, after which nothing could be read
+        with contextlib.suppress(OSError):
+            assert await reader.read() == b""
+        may_go_on.set()
+        await asyncio.wait_for(is_done.wait(), PATIENCE_SECONDS)
+        await server.stop()
 
 
 async def test_nobody_is_told_to_continue_behind_the_answer() -> None:

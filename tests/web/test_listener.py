@@ -136,6 +136,11 @@ async def test_who_is_refused_reads_why_although_a_request_was_sent() -> None:
         assert await reader.read() == REFUSAL
 
 
+def test_limits_that_no_setting_changes() -> None:
+    limits = ListenerLimits(connections=1)
+    assert (limits.handshakes, limits.handshake_seconds, limits.goodbye_seconds) == (1_000, 10, 30)
+
+
 async def test_silent_handshakes_are_bounded_by_address_and_end_in_time(
     certificate: Certificate, trusting: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,7 +59,9 @@ function change(row: Project): Action {
     const isSame = (now: Project) => now.description === row.description && kept(now) === kept(row);
     await put(path, { name, description }, await asShown(path, isSame));
     if (seconds === value) return;
-    await post(`/projects/${name}:modifyRetention`, { retentionSeconds: Number(seconds) });
+    const renamed = named("/projects", name);
+    const read = await asShown<Project>(renamed, (now) => kept(now) === kept(row));
+    await post(`${renamed}:modifyRetention`, { retentionSeconds: Number(seconds) }, read);
   });
 }
 

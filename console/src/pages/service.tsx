@@ -1,5 +1,5 @@
 /** What administrators of the service look at: issuers, who did what, whether all is well, and who uses how much. */
-import { call, named, post, put } from "../api";
+import { asShown, call, named, post, put } from "../api";
 import { number } from "../format";
 import { useGet, useLoad } from "../load";
 import { asking, removal } from "../parts/actions";
@@ -18,11 +18,21 @@ const NEW_ISSUER = '{\n  "url": "https://aai.example/auth",\n  "audiences": ["am
 const HINT = "JSON, as the documentation of issuers has it; *** keeps a secret";
 const issuerAs = (value: string) => field("fields", "Fields", { rows: 12, value, hint: HINT });
 
+/** What an issuer says of itself, as it can be written: not where it comes from, nor its keys, which come and go. */
+const written = ({ name, source, keys, ...fields }: Issuer) => JSON.stringify(fields, null, 2);
+
 export function Issuers() {
-  const save = async (how: typeof put, name = "", fields = "") => how(named("/issuers", name), JSON.parse(fields));
-  const actions = ({ name, source, keys: _, ...now }: Issuer) => [
-    asking("Change", [issuerAs(JSON.stringify(now, null, 2))], ({ fields }) => save(put, name, fields)),
-    removal("Delete", name, "Its tokens are refused at once.", `/issuers/${name}`),
+  const make = async ({ name, fields = "" }: Values) => post(named("/issuers", name), JSON.parse(fields));
+  const change = (row: Issuer) => {
+    const path = named("/issuers", row.name);
+    return asking("Change", [issuerAs(written(row))], async ({ fields = "" }) => {
+      const changed = JSON.parse(fields);
+      await put(path, changed, await asShown<Issuer>(path, (now) => written(now) === written(row)));
+    });
+  };
+  const actions = (row: Issuer) => [
+    change(row),
+    removal("Delete", row.name, "Its tokens are refused at once.", `/issuers/${row.name}`),
   ];
   return (
     <Resources<Issuer>
@@ -38,7 +48,7 @@ export function Issuers() {
       ]}
       empty="No OpenID Connect issuer is believed. Add one here, or in a terminal:"
       command="ams issuers set checkin --url https://aai.example/auth --audience ams"
-      make={asking("New issuer", [NAME, issuerAs(NEW_ISSUER)], ({ name, fields }) => save(post, name, fields))}
+      make={asking("New issuer", [NAME, issuerAs(NEW_ISSUER)], make)}
       actions={(row) => (row.source === "settings" ? [] : actions(row))}
     />
   );

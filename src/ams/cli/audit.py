@@ -1,6 +1,6 @@
 """`ams audit`: who did which change, from the service or from its file."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Annotated, Any
@@ -53,13 +53,22 @@ def audit(session: Session, filters: Filters, *, file: File = "", page: Page) ->
     Who published or consumed messages is not in it.
     A file is read from its beginning, oldest first, also while no service runs; its lines are JSON with -o json.
     """
-    show(session, filters, file, page)
+    show(session, filters, file, page, _service_changes)
 
 
-def show(session: Session, filters: Filters, file: str, page: Page) -> None:
+def _service_changes() -> Collection[str]:
+    from ams.http.auditing import CHANGES
+
+    return CHANGES
+
+
+def show(
+    session: Session, filters: Filters, file: str, page: Page, recorded_actions: Callable[[], Collection[str]]
+) -> None:
     """Write what the service answers, or what a file holds if one is named, oldest first.
 
-    Raises `Usage` for pages of a file, and `Unusable` for a file that cannot be read.
+    `recorded_actions` are those of which there may be events. Raises `Usage` for pages of a file, `Unusable` for a file
+    that cannot be read, and `InvalidInput` for a filter by which nothing can be found.
     """
     if not file:
         found = session.paged("events", page, lambda each: wire.list_events(**filters.texts, **each.query))
@@ -72,11 +81,16 @@ def show(session: Session, filters: Filters, file: str, page: Page) -> None:
     from ams.storage.audit.records import matches, wanted
     from ams.storage.audit.trail import events_in
 
-    asked = wanted(filters.texts)
+    asked, actions = wanted(filters.texts), set(recorded_actions())
+    lines = []
     try:
-        lines = [shown(event) for event in events_in(file) if matches(asked, event)]
+        for event in events_in(file):
+            actions.add(event.action)  # an older version may have recorded others
+            if matches(asked, event):
+                lines.append(shown(event))
     except OSError as error:
         raise Unusable(f"{file}: {error.strerror}") from error
+    wanted(filters.texts, actions)
     if session.for_programs:
         for line in lines:
             emit(json_line(line))

@@ -24,6 +24,7 @@ from ams.push.upstream import Target
 from ams.wire.push import Failure, WorkerState
 from tests.app.push_server.keepers import Table
 from tests.support.certificates import Authority, Pair
+from tests.support.http2_pings import ping
 from tests.support.wire_bytes import Value, call, written
 
 PATH = "/projects/p/subscriptions/s"
@@ -194,6 +195,12 @@ async def test_a_watch_gets_every_change(push: Server) -> None:
 async def test_bytes_that_are_no_message_do_no_harm(push: Server) -> None:
     assert await push.ask(ACTIVATE, b"\xff\xff\xff") == ("INVALID_ARGUMENT", "The request cannot be read")
     assert await push.ask(STATUS) == ("OK", "")
+
+
+@pytest.mark.long
+async def test_a_service_that_pings_every_ten_seconds_stays() -> None:
+    async with listening(PLAIN, _Told(Table()), Condition(OK)) as address:
+        await ping(address)
 
 
 async def test_p1_with_nothing_to_load_the_server_is_usable_at_once() -> None:

@@ -1,6 +1,7 @@
 """Requests until their answer: who manages (A15), bodies, routes, and the table of errors (contract 4)."""
 
 import asyncio
+import gzip
 import json
 import time
 from collections.abc import Mapping
@@ -14,8 +15,10 @@ from ams.authn.certificates import crls
 from ams.authn.http.errors import STATUS, MethodNotAllowed, refusal
 from ams.authn.http.gate import AmsUsers, key_of
 from ams.authn.http.json_bodies import read
+from ams.authn.http.routes import CHANGES
 from ams.core import errors
 from ams.core.errors import BadRequest, ServiceFailed
+from ams.http.limits import SMALL_BODY
 from ams.storage.database.database import sqlite_url
 from ams.wire.base import Request
 from tests.support.authn import ADDRESS, DN, HOST, MANAGEMENT_KEY, Service, binding_of, error, open_service
@@ -66,6 +69,24 @@ async def test_a19_health_tells_of_the_database(quick: Service) -> None:
     quick.store.check = broken  # type: ignore[assignment, method-assign]
     ill = await quick.client.get("/v1/health")
     assert (ill.status_code, ill.json()) == (200, {"status": "warning", "database": "the database does not answer"})
+
+
+async def test_a_body_may_be_in_gzip_and_in_no_other_coding(quick: Service) -> None:
+    body = {"name": "x", "hosts": [HOST], "auth_types": ["x509"], "auth_method": "headers", "type": "ams"}
+    packed = gzip.compress(json.dumps(body).encode())
+    for coding, content, code, message in (
+        ("br", packed, 415, "Content-Encoding can only be gzip"),
+        ("gzip", json.dumps(body).encode(), 400, "Request body is not gzip"),
+        ("gzip", gzip.compress(b" " * (SMALL_BODY + 1)), 413, "Message size is too large"),
+        ("gzip", packed, 201, ""),
+    ):
+        headers = {"x-api-key": MANAGEMENT_KEY, "content-encoding": coding}
+        answer = await quick.client.post("/v1/service-types", content=content, headers=headers)
+        assert (answer.status_code, answer.json().get("error", {}).get("message", "")) == (code, message)
+
+
+def test_every_change_is_one_of_which_there_may_be_events(quick: Service) -> None:
+    assert {row.action for row, _ in quick.app._routes._rows if row.changes} == CHANGES
 
 
 async def test_a20_pages_of_any_origin_may_ask(quick: Service) -> None:

@@ -49,10 +49,14 @@ Context = grpc.aio.ServicerContext[Any, Any]
 STOP_SECONDS = 1.0  # for calls under way, at a stop
 MAX_CONNECTIONS = 256  # one more is closed as it comes: services that drive this server are few
 HANDSHAKE_SECONDS = 10
+MIN_PING_SECONDS = 5
+"""Between two pings of a connection, as at the port of Google's clients: the libraries of gRPC let their users set
+10 s, and grpcio sends clients away that ping more often than every five minutes."""
 _OPTIONS = (
     ("grpc.so_reuseport", 0),  # a port that another process has is an error, not shared
-    ("grpc.max_allowed_incoming_connections", MAX_CONNECTIONS),
     ("grpc.server_handshake_timeout_ms", HANDSHAKE_SECONDS * 1000),
+    ("grpc.http2.min_ping_interval_without_data_ms", MIN_PING_SECONDS * 1000),
+    ("grpc.keepalive_permit_without_calls", 1),
 )
 
 
@@ -227,7 +231,7 @@ async def listening(settings: PushSettings, follower: Follower, condition: Condi
         SUBSCRIPTION_STATUS: service.subscription_status,
         STATUS: service.status,
     }
-    server = grpc.aio.server(options=_OPTIONS)
+    server = grpc.aio.server(options=(*_OPTIONS, ("grpc.max_allowed_incoming_connections", MAX_CONNECTIONS)))
     handlers = gate.handlers(SERVICE, methods), gate.handlers(HEALTH, {CHECK: health.check, WATCH: health.watch})
     server.add_generic_rpc_handlers(handlers)
     host = f"[{settings.host}]" if ":" in settings.host else settings.host

@@ -36,6 +36,15 @@ Shown = TypeVar("Shown", bound=Object)
 TYPES = "/service-types"
 TYPE = TYPES + "/{service-type}"
 HOST = TYPE + "/hosts/{host}"
+CHANGES = frozenset(
+    f"{kind}:{verb}"
+    for kind, verbs in {
+        "service-types": ("create", "update", "delete"), "auth-methods": ("create", "update", "delete"),
+        "bindings": ("create", "update", "delete"), "keys": ("create", "delete"),
+    }.items()
+    for verb in verbs
+)  # fmt: skip
+"""Actions of which there may be events: those of rows with `changes`."""
 NOWHERE = "Page not found"
 HEALTH_SECONDS = 2.0
 _MAX_DIGITS = 9
@@ -178,10 +187,10 @@ class Handlers:
             Row("GET", "/health", "health:show", self._show_health, open=True),
         ]
         if self.audit is not None:
-            audit, actions = self.audit, frozenset(row.action for row in rows if row.changes)
+            audit = self.audit
 
             async def show_audit(asked: Asked) -> Made:
-                return Made(200, await audit(asked, actions))
+                return Made(200, await audit(asked, CHANGES))
 
             rows.append(Row("GET", "/audit", "audit:list", show_audit, of_keys=True))
         return rows

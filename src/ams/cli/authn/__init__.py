@@ -9,6 +9,7 @@ session          options of the connection that all these commands share
 Here are the groups, keys, the audit log and `login`.
 """
 
+from collections.abc import Collection
 from enum import StrEnum
 from typing import Annotated
 
@@ -111,4 +112,10 @@ def audit(session: AuthnSession, filters: Filters, *, file: File = "", page: Pag
     It takes the management key, or a service_admin's token. A file (authn-audit.jsonl) is read from its beginning,
     oldest first, also while no service runs; its lines are JSON with -o json.
     """
-    show(session, filters, file, page)
+    show(session, filters, file, page, _certificate_changes)
+
+
+def _certificate_changes() -> Collection[str]:
+    from ams.authn.http.routes import CHANGES
+
+    return CHANGES

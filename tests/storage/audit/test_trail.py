@@ -185,6 +185,23 @@ async def test_old_events_leave_the_table_not_the_file(path: str, records: Audit
     assert list(events_in(path)) == [old, new]
 
 
+async def test_a_clock_that_leaps_ahead_removes_no_events(path: str, records: AuditRecords, clock: ManualClock) -> None:
+    one = event(0)
+    clock.now = one.at
+    trail = Trail(path, records, clock, days=2)
+    await trail.record(one)
+    clock.step(8 * DAY)
+    with capture_logs() as logs:
+        await trail.start(Supervisor())
+        await trail.bring_in()
+        await trail._prune()
+        await trail.close()
+    clock.step(-8 * DAY)
+
+    assert await kept(records) == [one]
+    assert [each["seconds"] for each in logs if each["event"] == "log.clock_leapt"] == [8 * DAY // 1000]
+
+
 async def test_what_clients_write_is_cut_and_nothing_like_a_token_kept(path: str, records: AuditRecords) -> None:
     trail, token = Trail(path, records, ManualClock()), secrets.token_hex(32)
     await trail.record(event(resource=f"/users:{token}", actor="\ud800" * 70_000, reason=f"{token} is none"))

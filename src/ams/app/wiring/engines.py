@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import structlog
 
 from ams.core.backoff import Backoff, Pauses
-from ams.core.clock import Clock, Milliseconds
+from ams.core.clock import Clock, Milliseconds, RetentionClock
 from ams.core.errors import Unavailable, Unusable
 from ams.core.names import topic_id_text
 from ams.core.quotas import QUOTAS, Quotas
@@ -47,9 +47,10 @@ E = TypeVar("E", bound=_Closing)
 
 @dataclass(frozen=True, slots=True)
 class Engines:
-    """Stores of all that is kept, and their clock."""
+    """Stores of all that is kept, and their clocks."""
 
     clock: Clock
+    retention_clock: RetentionClock  # the one by which anything is removed or forgotten for its age
     folder: Folder
     space: FreeSpace  # free space on the disk of the folder
     log: Log
@@ -65,13 +66,14 @@ async def open_engines(
 ) -> AsyncIterator[Engines]:
     """Open what keeps things, and wait for what does not answer: `tell` is called with it. Raises `Unusable`."""
     async with contextlib.AsyncExitStack() as stack:
-        yield await _Opening(settings, clock, files, tell, supervisor, stack).engines()
+        yield await _Opening(settings, clock, RetentionClock(clock), files, tell, supervisor, stack).engines()
 
 
 @dataclass(frozen=True, slots=True)
 class _Opening:
     settings: Settings
     clock: Clock
+    retention_clock: RetentionClock
     files: Disk
     tell: ReportWait
     supervisor: Supervisor
@@ -88,7 +90,7 @@ class _Opening:
         if self.settings.log == "embedded":
             opened = await EmbeddedLog.open(
                 folder.log, files=self.files, clock=self.clock, options=log_options(self.settings, folder.path),
-                supervisor=self.supervisor,
+                supervisor=self.supervisor, retention_clock=self.retention_clock,
             )  # fmt: skip
             embedded = self._keep(opened)
         # The disk that fills is the data folder's, and the log has a reserve there for all that write to it.
@@ -103,7 +105,9 @@ class _Opening:
         history: HistoryStore = (
             FileHistory(folder.history) if self.settings.registry == "sqlite" else registry.history()
         )
-        return Engines(self.clock, folder, space, log, registry, cursors, self._keep(history), embedded)
+        return Engines(
+            self.clock, self.retention_clock, folder, space, log, registry, cursors, self._keep(history), embedded
+        )
 
     async def _registry(self, folder: Folder, space: FreeSpace) -> Registry:
         key, url = await self._token_key(folder), self.settings.registry
@@ -112,7 +116,7 @@ class _Opening:
         quotas = Quotas({name: getattr(self.settings, setting) for name, setting in QUOTAS.items()})
         attempt = partial(
             Registry.open, url, key, password=self.settings.registry_password, clock=self.clock, space=space,
-            quotas=quotas,
+            quotas=quotas, retention_clock=self.retention_clock,
         )  # fmt: skip
         return self._keep(await patiently("PostgreSQL", attempt, self.tell))
 
@@ -133,7 +137,8 @@ class _Opening:
         except ImportError:
             raise Unusable("log = kafka needs a library that is missing: install argo-messaging[kafka]") from None
         options = kafka_options(self.settings)
-        log = self._keep(await KafkaLog.open(options, registry.idempotency, supervisor=self.supervisor))
+        opened = await KafkaLog.open(options, registry.idempotency, self.supervisor, self.retention_clock)
+        log = self._keep(opened)
         await patiently("Kafka", log.topics, self.tell)
         return log
 

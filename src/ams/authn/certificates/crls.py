@@ -205,7 +205,7 @@ class Found:
     noted_at: int
     again_at: int
     refresh_at: int
-    used_at: int
+    used_at: int  # of the monotonic clock: a wrong time of day forgets no list
 
 
 class FetchedLists:
@@ -229,7 +229,7 @@ class FetchedLists:
         now = self._clock.wall()
         if found is None or not found.noted_at <= now < found.again_at:
             return await self._fetch(key, issuer)
-        self._known[key] = replace(found, used_at=now)
+        self._known[key] = replace(found, used_at=self._clock.monotonic())
         self._known.move_to_end(key)
         return found
 
@@ -237,7 +237,7 @@ class FetchedLists:
         """Fetch what will end soon, or is old; forget what is not asked for."""
         now = self._clock.wall()
         for key, found in list(self._known.items()):
-            if now - found.used_at > UNUSED:
+            if self._clock.monotonic() - found.used_at > UNUSED:
                 self._known.pop(key, None)
                 if self._folder:
                     with contextlib.suppress(OSError):
@@ -296,7 +296,7 @@ class FetchedLists:
                 # Some time before the end, so that one failure is no harm.
                 left = again_at - now
                 refresh_at = min(now + REFRESH_AFTER, again_at - max(left // 10, min(REFRESH_FAILED, left // 2)))
-        used_at = before.used_at if before and now < before.again_at else now
+        used_at = before.used_at if before and now < before.again_at else self._clock.monotonic()
         found = self._known[key] = Found(issuer, kept, doubt, now, again_at, refresh_at, used_at)
         while len(self._known) > 1 and (
             len(self._known) > MOST_LISTS or sum(each.size for each in self.lists()) > MOST_BYTES

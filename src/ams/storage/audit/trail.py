@@ -25,7 +25,7 @@ from functools import partial
 import structlog
 
 from ams.core.attempts import Attempts
-from ams.core.clock import DAY, Clock, Milliseconds
+from ams.core.clock import DAY, Clock, Milliseconds, RetentionClock
 from ams.core.errors import OUTCOME_UNKNOWN, AmsError
 from ams.core.names import new_uuid
 from ams.core.supervisor import Rounds, Supervisor
@@ -50,15 +50,24 @@ logger = structlog.get_logger("ams.audit")
 class Trail:
     """A file of events and the table that follows it. `days` is how long the table keeps events; 0 is no limit.
 
-    When the disk is full, the reserve of `space` is given back, and the line is written then.
+    Days go by `retention_clock`, absent: by one of the trail's own. When the disk is full, the reserve of `space` is
+    given back, and the line is written then.
     """
 
     def __init__(
-        self, path: str, records: AuditRecords, clock: Clock, *, days: int = 0, space: FreeSpace = UNLIMITED
+        self,
+        path: str,
+        records: AuditRecords,
+        clock: Clock,
+        *,
+        days: int = 0,
+        space: FreeSpace = UNLIMITED,
+        retention_clock: RetentionClock | None = None,
     ) -> None:
         self._space, self._path = space, path
         self._lines = LineFile(path)
         self._records, self._clock, self._days = records, clock, days
+        self._retention_clock = retention_clock or RetentionClock(clock)
         self._news = asyncio.Event()
         self._unwritten: deque[AuditEvent] = deque(maxlen=UNWRITTEN)
         self._following: asyncio.Task[None] | None = None
@@ -168,8 +177,8 @@ class Trail:
             await asyncio.sleep(BATCH_SECONDS)
 
     async def _prune(self) -> None:
-        now = self._clock.wall()
-        gone = await self._records.prune(Milliseconds(max(now - self._days * DAY, 0)), now)
+        until = Milliseconds(max(self._retention_clock.wall() - self._days * DAY, 0))
+        gone = await self._records.prune(until, self._clock.wall())
         if gone:
             await logger.ainfo("audit.pruned", events=gone, older_than_days=self._days)
 

@@ -179,11 +179,9 @@ def assemble(
         registry, log, cursors, settings.max_pull_messages, settings.max_pull_bytes, settings.pull_wait,
         push_enabled=settings.push_enabled, counts=counts, unread=unread,
     )  # fmt: skip
-    dead_letters = DeadLetters(registry, log, cursors, counts)
+    dead_letters = DeadLetters(registry, log, cursors, counts, stored)
     nodes = nodes_of(settings, engines, to_nodes, unread)
-    working = Working(
-        deliverer, cursors, dead_letters, engines.clock, nodes.ownership, engines.retention_clock
-    )
+    working = Working(deliverer, cursors, dead_letters, engines.clock, nodes.ownership, engines.retention_clock)
     push = push_of(settings, engines, deliverer, working, dead_letters, reach)
     rules = registry.quotas.rules
     rates = Rates(users=settings.user_requests_per_second, clock=engines.clock, rules=rules)

@@ -15,13 +15,13 @@ from ams.core.errors import Unavailable, Unusable
 from ams.core.names import topic_id_text
 from ams.core.quotas import QUOTAS, Quotas
 from ams.core.settings import Seconds, Settings
-from ams.core.supervisor import Supervisor
+from ams.core.supervisor import Rounds, Supervisor
 from ams.storage.cursors.acks import CursorStore
 from ams.storage.cursors.sqlite import SqliteCursors
 from ams.storage.database.database import sqlite_url
 from ams.storage.files import Disk
 from ams.storage.folder import Folder
-from ams.storage.free_space import FreeSpace
+from ams.storage.free_space import FreeSpace, ReservedSpace
 from ams.storage.log.base import Log
 from ams.storage.log.embedded import EmbeddedLog, LogOptions
 from ams.storage.registry.history import FileHistory, HistoryStore
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 ReportWait = Callable[[str], None]  # is called with what a start waits for, empty: for nothing any more
+SPACE_SECONDS = 10.0  # how often a reserve that was given back is made again, if there is space by then
 BACKOFF = Backoff(0.25, 5.0)  # seconds between two tries of what is on other machines
 logger = structlog.get_logger("ams")
 
@@ -93,8 +94,8 @@ class _Opening:
                 supervisor=self.supervisor, retention_clock=self.retention_clock,
             )  # fmt: skip
             embedded = self._keep(opened)
-        # The disk that fills is the data folder's, and the log has a reserve there for all that write to it.
-        space = embedded.space if embedded else FreeSpace(self.files, folder.path, self.settings.min_free_bytes)
+        # The disk that fills is the data folder's, and a log there has a reserve for all that write to it.
+        space = embedded.space if embedded else await self._space(folder)
         registry = await self._registry(folder, space)
         if embedded:  # only a log folder that was lost or set aside leaves topics without a log
             for topic in await registry.topics.ids() - await embedded.topics():
@@ -108,6 +109,20 @@ class _Opening:
         return Engines(
             self.clock, self.retention_clock, folder, space, log, registry, cursors, self._keep(history), embedded
         )
+
+    async def _space(self, folder: Folder) -> FreeSpace:
+        """Return the free space of a data folder without the log, with a reserve that is made again when it can be."""
+        settings = self.settings
+        space = ReservedSpace(self.files, folder.reserve, settings.reserve_bytes, settings.min_free_bytes)
+
+        async def keep_reserve() -> None:
+            await asyncio.to_thread(space.keep_reserve)
+
+        await keep_reserve()
+        looks = Rounds("free space", SPACE_SECONDS, keep_reserve)
+        await looks.start(self.supervisor)
+        self._keep(looks)
+        return space
 
     async def _registry(self, folder: Folder, space: FreeSpace) -> Registry:
         key, url = await self._token_key(folder), self.settings.registry

@@ -2,12 +2,16 @@
 
 import base64
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+from structlog.testing import capture_logs
 
+from ams.service.parallel.backlog import DEAD_LETTER_RETRY_MS
 from ams.storage.files import Disk
 from tests.app.client import Client
 from tests.support.served import served
@@ -118,3 +122,61 @@ def test_messages_of_a_deleted_topic_count_no_more(site: Site) -> None:
     site.put("/projects/flooder/topics/t").raise_for_status()
     site.retain()
     site.publish(LARGE, project="flooder").raise_for_status()
+
+
+TAKERS = 6  # subscriptions of one topic, each of which puts its messages aside
+ROOM = 4 * len(LARGE) + 10_000  # for the message and at most three letters
+
+
+def test_dead_letters_are_the_projects_bytes_and_what_has_no_room_is_tried_again(site: Site) -> None:
+    paths = [f"/projects/flooder/subscriptions/p{number}" for number in range(TAKERS)]
+    site.topic("dead", project="flooder")
+    policy = {"deadLetterTopic": "projects/flooder/topics/dead", "maxDeliveryAttempts": 5}
+    for path in paths:
+        made = {"topic": "projects/flooder/topics/t", "type": "parallel", "deadLetterPolicy": policy}
+        site.put(path, json=made).raise_for_status()
+    limit(site, ROOM)
+    site.publish(LARGE, project="flooder").raise_for_status()
+
+    with capture_logs() as said:
+        for path in paths:
+            for _ in range(5):
+                assert fail(site, path) == 1
+        wait_until(lambda: letters(site) + len(put_off(said)) >= TAKERS)
+
+    assert letters(site) == 3
+    assert site.used() <= ROOM
+    assert "Quota storedBytes of the project is exceeded: its limit is" in put_off(said)[0]["reason"]
+    found = [site.get(f"{path}:doctor").raise_for_status().json()["findings"] for path in paths]
+    told = [each["text"] for each in chain(*found) if "could not be put aside" in each["text"]]
+    assert len(told) == TAKERS - 3
+    assert all("Quota storedBytes" in each for each in told)
+
+    limit(site, 2 * TAKERS * len(LARGE))
+    assert sum(fail(site, path) for path in paths) == 0, "not at once"
+    site.given.clock.advance(DEAD_LETTER_RETRY_MS + 200)
+    assert sum(fail(site, path) for path in paths) == TAKERS - 3, "nothing is lost"
+    wait_until(lambda: letters(site) == TAKERS)
+    assert site.used() <= (TAKERS + 2) * len(LARGE)
+
+
+def limit(site: Site, size: int) -> None:
+    site.post("/projects/flooder:modifyQuotas", json={"quotas": {"storedBytes": size}}).raise_for_status()
+    site.retain()
+
+
+def fail(site: Site, path: str) -> int:
+    """Pull what is there and give it back; return how many messages."""
+    wanted = {"maxMessages": "10", "returnImmediately": "true"}
+    got = site.post(f"{path}:pull", json=wanted).raise_for_status().json()["receivedMessages"]
+    if got:
+        site.post(f"{path}:nack", json={"ackIds": [each["ackId"] for each in got]}).raise_for_status()
+    return len(got)
+
+
+def letters(site: Site) -> int:
+    return int(site.get("/projects/flooder/subscriptions/deads:offsets").raise_for_status().json()["max"])
+
+
+def put_off(said: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return [each for each in said if each["event"] == "dead_letter.put_off"]

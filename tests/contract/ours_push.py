@@ -3,6 +3,7 @@
 import hashlib
 from typing import Any
 
+from tests.contract.ours import beyond, limit
 from tests.contract.parallel import NOTHING, acked, attempts, late, nacked, parallel
 from tests.contract.push_words import *
 from tests.contract.rows import *
@@ -225,6 +226,9 @@ DEAD_LETTERS = [
           ("an endpoint", (A_TOPIC, create(AN_ENDPOINT), publish("MA==", "MQ=="))))],
     row("ours dead letters", "a place that is gone: the message stays", dead_letter(),
         error("CO", "Dead letter topic doesn't exist"), (*PUSHED, delete(DEAD)), (stands(0),)),
+    row("ours dead letters", "the project has no room: the message stays", dead_letter(), beyond("storedBytes", 60),
+        (*PUSHED, limit(storedBytes=60)), (stands(0), count(0), (limit(storedBytes=None), OK), (dead_letter(), EMPTY),
+        stands(1))),
     row("ours dead letters", "a topic that is gone", dead_letter(), error("CO", "Subscription's topic doesn't exist"),
         (*PUSHED, delete(TOPIC)), (count(0),)),
 ]  # fmt: skip

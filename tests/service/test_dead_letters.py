@@ -11,12 +11,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ams.core.clock import publish_time
-from ams.core.errors import Conflict, TooLarge
+from ams.core.errors import Conflict, QuotaExceeded, RateLimited, TooLarge
 from ams.core.messages import Message, message, parse
 from ams.core.names import TopicId, TopicName
 from ams.core.push_config import AskedPush, PushConfig, created
+from ams.core.quotas import PUBLISH_BYTES, STORED_BYTES
 from ams.push.upstream import Verdict
 from ams.service.dead_letters import MAX_REASON, DeadLetters, NotNext
+from ams.service.stored_bytes import StoredBytes
 from ams.storage.log.base import Appended
 from ams.storage.registry.records import Subscription, Topic
 from tests.service.interference import interrupted
@@ -48,9 +50,11 @@ async def subscription(use_cases: UseCases) -> Subscription:
     return await use_cases.engines.registry.subscriptions.find(use_cases.caller.here.id, SUB)
 
 
-async def dead_letter(use_cases: UseCases, offset: int, verdict: Verdict = VERDICT) -> None:
+async def dead_letter(
+    use_cases: UseCases, offset: int, verdict: Verdict = VERDICT, stored: StoredBytes | None = None
+) -> None:
     engines = use_cases.engines
-    dead_letters = DeadLetters(engines.registry, engines.log, engines.cursors, engines.counts)
+    dead_letters = DeadLetters(engines.registry, engines.log, engines.cursors, engines.counts, stored)
     await dead_letters.dead_letter(await subscription(use_cases), "P", offset, verdict)
 
 
@@ -252,3 +256,36 @@ async def test_each_is_put_aside_once_wherever_it_is_killed(
 
         assert await dead_ids(use_cases) == [0, 1, 2]
         assert await standing(use_cases) == 3
+
+
+@pytest.mark.parametrize("quota", [STORED_BYTES, PUBLISH_BYTES])
+async def test_what_a_quota_has_no_room_for_is_not_put_aside_and_stays_the_next(
+    use_cases: UseCases, quota: str
+) -> None:
+    engines = use_cases.engines
+    stored = StoredBytes(engines.registry, engines.log, engines.clock)
+    await use_cases.publish(2)
+    stored.follow(use_cases.caller.here.id, {quota: 1})
+    if quota == PUBLISH_BYTES:
+        stored.take(await topic(use_cases), 10_000)
+    for _ in range(2):
+        with pytest.raises((QuotaExceeded, RateLimited), match=f"Quota {quota} of the project is exceeded"):
+            await dead_letter(use_cases, 0, stored=stored)
+    assert (await dead_ids(use_cases), await standing(use_cases)) == ([], 0)
+
+    stored.follow(use_cases.caller.here.id, {})
+    await dead_letter(use_cases, 0, stored=stored)
+    assert (await dead_ids(use_cases), await standing(use_cases)) == ([0], 1)
+
+
+async def test_a_letter_that_is_there_needs_no_room(use_cases: UseCases) -> None:
+    engines = use_cases.engines
+    stored = StoredBytes(engines.registry, engines.log, engines.clock)
+    await use_cases.publish(1)
+    await dead_letter(use_cases, 0, stored=stored)
+    await use_cases.seeker.seek(use_cases.caller, SUB, 0)
+    stored.follow(use_cases.caller.here.id, {STORED_BYTES: 1})
+    await dead_letter(use_cases, 0, OTHER, stored=stored)
+    await use_cases.seeker.seek(use_cases.caller, SUB, 0)
+    await dead_letter(use_cases, 0, stored=stored)
+    assert (await dead_ids(use_cases), await standing(use_cases)) == ([0], 1)

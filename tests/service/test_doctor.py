@@ -12,7 +12,7 @@ from unittest.mock import AsyncMock
 import pytest
 
 from ams.cluster.leases import MemoryLeases
-from ams.core.clock import ManualClock
+from ams.core.clock import ManualClock, RetentionClock
 from ams.core.errors import InvalidInput, LogUnavailable, TokenRefused
 from ams.core.issuer import Issuer
 from ams.core.names import SubscriptionId, TopicId, new_topic_id, topic_id_text
@@ -53,7 +53,10 @@ def doctor_of(use_cases: UseCases, worker: WorkerState | None = None, server: Pu
     assignment = Assignment(engines.registry, MemoryLeases(engines.clock, settled=False), lambda _: worker)
     pushing = Pushing(engines.registry, True, server=server or NoPushServer(), assignment=assignment)
     watcher = PushWatcher(engines.registry, engines.log, engines.cursors, pushing, assignment)
-    return Doctor(engines.registry, engines.log, engines.cursors, engines.counting, WEEK, engines.clock, watcher)
+    return Doctor(
+        engines.registry, engines.log, engines.cursors, engines.counting, WEEK, engines.clock,
+        RetentionClock(engines.clock), watcher,
+    )  # fmt: skip
 
 
 async def look(use_cases: UseCases) -> Diagnosis:

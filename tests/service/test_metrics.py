@@ -10,7 +10,7 @@ from sqlalchemy import text
 
 from ams.access.admission import Admission
 from ams.cluster.lease_table import Duty
-from ams.core.clock import ManualClock
+from ams.core.clock import ManualClock, RetentionClock
 from ams.core.names import topic_id_text
 from ams.core.supervisor import Supervisor
 from ams.service import metrics
@@ -110,7 +110,8 @@ class Watch:
     def new(self) -> History:
         engines = self.cases.engines
         store = FileHistory(str(self.path))
-        return History(engines.registry, engines.log, engines.cursors, engines.clock, store)
+        retention_clock = RetentionClock(engines.clock)
+        return History(engines.registry, engines.log, engines.cursors, engines.clock, retention_clock, store)
 
     async def minute(self, publish: int = 0, *, measured: bool = True) -> None:
         if publish:
@@ -251,6 +252,17 @@ async def test_rows_are_removed_after_a_day(watch: Watch) -> None:
 
     assert rows
     assert all(row.began >= first for row in rows)
+
+
+async def test_a_clock_that_leaps_ahead_removes_no_rows(watch: Watch) -> None:
+    await watch.minute()
+    before = await watch.history.store.read(["service"], 0)
+    watch.cases.engines.clock.step(8 * HISTORY_MINUTES * MINUTE)
+    await watch.minute()
+    watch.cases.engines.clock.step(-8 * HISTORY_MINUTES * MINUTE)
+
+    assert before
+    assert {row.began for row in before} <= {row.began for row in await watch.history.store.read(["service"], 0)}
 
 
 async def test_a_file_that_cannot_be_read_is_made_anew(tmp_path: Path) -> None:

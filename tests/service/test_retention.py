@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from ams.access.admission import Caller
-from ams.core.clock import DAY
-from ams.core.errors import LogUnavailable
+from ams.core.clock import DAY, RetentionClock
+from ams.core.errors import AlreadyExists, LogUnavailable
 from ams.core.names import TopicId, TopicName
 from ams.core.parallel_options import ParallelOptions
 from ams.service.retention import Losses, LossTotal, Retention
@@ -200,7 +200,10 @@ class Site:
         engines = self.engines
         engines.counts.pulled.clear()
         engines.counts.acknowledged.clear()
-        self.expiry = Expiry(engines.registry, engines.counts, engines.subscriptions, self, engines.clock)
+        retention_clock = RetentionClock(engines.clock)
+        self.expiry = Expiry(
+            engines.registry, engines.counts, engines.subscriptions, self, engines.clock, retention_clock
+        )
 
     async def record(self, event: AuditEvent) -> None:
         """Keep an event, as the audit trail does."""
@@ -295,5 +298,9 @@ async def test_a_clock_that_leaps_ahead_removes_neither_subscriptions_nor_snapsh
     await site.after(2 * EXPIRY_MARGIN)
     clock.step(8 * DAY)
     assert await site.after(MOMENT)
+    assert await registry.snapshots.find(project, "N") is not None
+    assert await registry.snapshots.floors(), "what it needs is kept"
+    with pytest.raises(AlreadyExists):
+        await registry.snapshots.create(Snapshot(project, "N", topic.id, TOPIC, 0, clock.wall(), clock.wall() + DAY))
     clock.step(-8 * DAY)
     assert await registry.snapshots.find(project, "N") is not None

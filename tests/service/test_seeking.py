@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from ams.access.admission import Caller
-from ams.core.clock import DAY
+from ams.core.clock import DAY, RetentionClock
 from ams.core.errors import Conflict, InvalidInput, NotFound
 from ams.core.messages import message
 from ams.core.offsets import ranges_of
@@ -70,7 +70,8 @@ N, S, T = "N", "S", "T"
 
 @pytest.fixture
 def snapshots(engines: Engines) -> Snapshots:
-    return Snapshots(engines.registry, engines.log, engines.cursors, engines.clock)
+    retention_clock = RetentionClock(engines.clock)
+    return Snapshots(engines.registry, engines.log, engines.cursors, engines.clock, retention_clock)
 
 
 @pytest.fixture

@@ -113,7 +113,7 @@ class LeaseTable:
         return frozenset(self._run(connection, _TAKE, rows, holder=holder).scalars()) if rows else frozenset()
 
     def _run(
-        self, connection: sa.Connection, statement: Statement, rows: Sequence[Any] | None = None, **said: object
+        self, connection: sa.Connection, statement: Statement, rows: Sequence[Any] | None = None, **said: Any
     ) -> sa.CursorResult[Any]:
         return statement.run(connection, rows, clock=self._clock, kind=self._kind, **said)
 

@@ -39,6 +39,7 @@ QUOTAS: Mapping[str, str] = MappingProxyType(
 )
 """All quotas by name, in the order in which they are shown, and the setting with the default of each."""
 COUNTED = (TOPICS, SUBSCRIPTIONS, SCHEMAS, SCHEMA_BYTES, MEMBERS)  # quotas of what the registry stores
+REVISION_BYTES = 256  # of `schemaBytes` for each revision beside what it says: a row takes space, however short it is
 MAX_LIMIT = 2**53  # largest limit: every JSON reader takes it for a whole number
 
 Limits = Mapping[str, int]  # limits by the name of their quota

@@ -300,7 +300,8 @@ class Settings(SettingsTable):
     project_subscriptions: int = setting(10_000, "Subscriptions of one project; beyond it 429. 0 = no limit.")
     project_schemas: int = setting(1_000, "Schemas of one project; beyond it 429. 0 = no limit.")
     project_schema_bytes: Bytes = setting(
-        Bytes(64 * 2**20), "Size of all revisions of all schemas of one project; beyond it 429. 0 = no limit."
+        Bytes(64 * 2**20),
+        "Size of all revisions of all schemas of one project, and 256 bytes for each; beyond it 429. 0 = no limit.",
     )
     project_members: int = setting(10_000, "Members of one project; beyond it 429. 0 = no limit.")
     project_connections: int = setting(

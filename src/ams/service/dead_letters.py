@@ -3,6 +3,9 @@
 No transaction spans log and cursors, so a message is put aside first and acknowledged then. Its idempotency key is made
 of subscription, topic and offset, so that a try after a crash finds it there. Of a parallel subscription the epoch is
 part of the key: it is the same for every process, until a seek.
+
+Letters are the project's bytes as what it publishes (`StoredBytes`). For one without room nothing changes: its message
+stays with the subscription, and is tried again later.
 """
 
 from collections.abc import Mapping
@@ -14,12 +17,13 @@ import structlog
 from ams.access.admission import Caller
 from ams.access.permissions import CONSUMER
 from ams.core.clock import publish_time
-from ams.core.errors import Conflict, InvalidInput, KeyReused, TooLarge, TopicGone
-from ams.core.messages import Message, Stored, message, parse
+from ams.core.errors import Conflict, InvalidInput, KeyReused, QuotaExceeded, RateLimited, TooLarge, TopicGone
+from ams.core.messages import Message, Stored, batch_of, message, parse
 from ams.core.names import Offset, SubscriptionName, TopicId, TopicName, topic_id_text
 from ams.push.upstream import Verdict
 from ams.service.counting import Counts
 from ams.service.lookup import OWN_TOPIC, find_subscription, no_topic_is_a_conflict, topic_of
+from ams.service.stored_bytes import REQUEST_BYTES, StoredBytes
 from ams.storage.cursors.base import NO_DEADLINE, Cursors
 from ams.storage.log.base import Log
 from ams.storage.registry.records import Subscription, Topic
@@ -53,6 +57,8 @@ class DeadLetters:
     log: Log
     cursors: Cursors
     counts: Counts
+    stored: StoredBytes | None = None
+    """Limits the bytes of projects; None: there is no limit."""
 
     async def dead_letter_for(self, caller: Caller, name: SubscriptionName, offset: Offset, verdict: Verdict) -> None:
         """Do what `dead_letter` does for a worker elsewhere; first raise `NotFound`, or `NotAllowed` as for a pull."""
@@ -65,7 +71,8 @@ class DeadLetters:
 
         One that is acknowledged already is left alone. Raises `Conflict` without a dead letter topic; `NotNext` when it
         is not the next one, or the subscription is moved meanwhile; `TooLarge` when it does not fit with the attributes
-        that are added; `Unavailable` when log or cursors cannot store now. It is not acknowledged then.
+        that are added; `QuotaExceeded` and `RateLimited` when the project may not store so much, or so much now;
+        `Unavailable` when log or cursors cannot store now. It is not acknowledged then.
         """
         target = await self._target(subscription)
         source = await topic_of(self.registry, subscription)
@@ -143,9 +150,20 @@ class DeadLetters:
             raise Conflict(NO_TOPIC) from None
 
     async def _store(self, topic: Topic, letter: Message, key: str) -> None:
+        sent = batch_of([letter])
+        size = sent.size + REQUEST_BYTES
+        if self.stored is not None:
+            try:
+                self.stored.take(topic, size)
+            except (QuotaExceeded, RateLimited):
+                if await self.log.answered(topic.id, sent, key) is None:
+                    raise
+                return
         try:
-            appended = await self.log.append(topic.id, [letter], key=key)
+            appended = await self.log.append(topic.id, sent, key=key)
         except BaseException:
+            if self.stored is not None:
+                self.stored.give_back(topic, size)
             self.counts.note_attempt(topic)
             raise
         self.counts.note_publish(topic, appended)

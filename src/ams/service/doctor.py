@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ams.access.admission import Caller
 from ams.access.permissions import CONSUMER
-from ams.core.clock import Clock, Milliseconds, span_text
+from ams.core.clock import Clock, Milliseconds, RetentionClock, span_text
 from ams.core.errors import TopicGone
 from ams.core.names import Offset, SubscriptionId, SubscriptionName, TopicName
 from ams.push.report import RETRYING, STOPPED
@@ -102,6 +102,7 @@ class Doctor:
     counting: Counting
     default_retention: Milliseconds
     clock: Clock
+    retention_clock: RetentionClock
     watcher: PushWatcher
     working: Working | None = None
     used: Callable[[SubscriptionId], None] = lambda _: None
@@ -150,7 +151,7 @@ class Doctor:
             retention = topic.retention or caller.here.retention or self.default_retention
             above, opened = 0, None
             if subscription.parallel is not None:
-                oldest = await oldest_for(self.log, topic.id, subscription, bounds, self.clock.wall())
+                oldest = await oldest_for(self.log, topic.id, subscription, bounds, self.retention_clock)
                 bounds = bounds._replace(oldest=oldest)
                 retention = min(retention, subscription.parallel.message_retention or retention)
                 above = len((await self.cursors.progress(subscription.id)).done)

@@ -19,7 +19,7 @@ import structlog
 from ams.access.admission import Caller
 from ams.access.permissions import CONSUMER, PROJECT_ADMIN, PUBLISHER, SERVICE_ADMIN
 from ams.cluster.lease_table import Duty
-from ams.core.clock import Clock
+from ams.core.clock import Clock, RetentionClock
 from ams.core.errors import InvalidInput, NotAllowed, TopicGone, Unavailable
 from ams.core.names import ProjectId, SubscriptionName, TopicId, TopicName, topic_id_text
 from ams.core.supervisor import Rounds, Supervisor
@@ -92,6 +92,7 @@ class History:
     log: Log
     cursors: CursorStore
     clock: Clock
+    retention_clock: RetentionClock
     store: HistoryStore
     duty: Duty | None = None  # of measuring, where several nodes may; it is one node's
     _rows: dict[tuple[str, int], bytearray] = field(default_factory=dict)
@@ -228,7 +229,7 @@ class History:
         keys, self._unwritten = self._unwritten, set()
         try:
             rows = [Row(name, hour, bytes(self._rows[name, hour])) for name, hour in keys]
-            await self.store.write(rows, self.clock.wall() // MINUTE - HISTORY_MINUTES)
+            await self.store.write(rows, self.retention_clock.wall() // MINUTE - HISTORY_MINUTES)
         except BaseException:
             self._unwritten |= keys
             raise

@@ -14,14 +14,12 @@ from ams.core.messages import Batch, Message, batch_of
 from ams.core.names import Offset, TopicName
 from ams.service.counting import Counts
 from ams.service.lookup import find_topic
-from ams.service.stored_bytes import StoredBytes
+from ams.service.stored_bytes import REQUEST_BYTES, StoredBytes
 from ams.service.validators import Fitting, Validators
 from ams.storage.log.base import Appended, Log
 from ams.storage.registry.records import AttachedSchema, Topic
 from ams.storage.registry.registry import Registry
 
-REQUEST_BYTES = 64
-"""Bytes of a stored request beside its messages, about."""
 MESSAGE_BYTES = 100
 """Bytes of a stored message beside its attributes and data: id, time and framing (contract 12.2)."""
 

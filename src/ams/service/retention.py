@@ -18,7 +18,7 @@ from typing import NamedTuple
 import structlog
 
 from ams.access.admission import Caller
-from ams.core.clock import Clock, Milliseconds
+from ams.core.clock import Clock, Milliseconds, RetentionClock
 from ams.core.errors import InvalidInput, NotFound, TopicGone
 from ams.core.names import Offset, TopicId, TopicName
 from ams.core.settings import MAX_RETENTION_SECONDS
@@ -163,12 +163,14 @@ class LossTotal:
         self.messages = await self._cursors.lost_in_all(oldest, self.messages)
 
 
-async def oldest_for(log: Log, topic: TopicId, subscription: Subscription, bounds: Bounds, now: Milliseconds) -> Offset:
+async def oldest_for(
+    log: Log, topic: TopicId, subscription: Subscription, bounds: Bounds, clock: RetentionClock
+) -> Offset:
     """Return the oldest message that a subscription may get, by its topic's retention and a shorter one of its own."""
     retention = subscription.parallel.message_retention if subscription.parallel else None
     if retention is None:
         return bounds.oldest
-    found = await log.offset_at(topic, Milliseconds(max(now - retention, 0)))
+    found = await log.offset_at(topic, Milliseconds(max(clock.wall() - retention, 0)))
     return bounds.end if found is None else max(min(found, bounds.end), bounds.oldest)
 
 

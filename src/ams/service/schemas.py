@@ -18,7 +18,7 @@ from ams.core.names import (
     schema_reference,
     topic_reference,
 )
-from ams.core.quotas import SCHEMA_BYTES
+from ams.core.quotas import REVISION_BYTES, SCHEMA_BYTES
 from ams.service.lookup import find_topic, required
 from ams.service.validators import Candidate, Validators, compiled
 from ams.storage.log.base import Log
@@ -66,7 +66,7 @@ class Schemas:
         if await self._registry.schemas.find(caller.here.id, name) is not None:
             raise AlreadyExists("Schema already exists")
         content = SchemaContent(_type(details.type), _text(details.schema), _text(details.attributes or None))
-        await self._registry.quotas.require_room(caller.here.id, SCHEMA_BYTES, content.bytes)  # a check takes long
+        await self._require_room(caller.here.id, content)
         await self.check(content)
         return await self._registry.schemas.create(caller.here.id, name, content)
 
@@ -80,7 +80,7 @@ class Schemas:
             new_name = await self._new_name(caller, schema, details.name)
             content = _changed(schema.content, details)
             if content:
-                await self._registry.quotas.require_room(schema.project_id, SCHEMA_BYTES, content.bytes)
+                await self._require_room(schema.project_id, content)
                 await self.check(content)
             updated = await self._registry.schemas.update(
                 schema, name=new_name, content=content, expected=caller.expected
@@ -88,6 +88,10 @@ class Schemas:
             if updated is not None:
                 return updated
             schema = await self.show(caller, schema.name)  # another request changed it
+
+    async def _require_room(self, project: ProjectId, content: SchemaContent) -> None:
+        """Raise `QuotaExceeded` when a project has no room for a revision: before its check, which takes long."""
+        await self._registry.quotas.require_room(project, SCHEMA_BYTES, content.bytes + REVISION_BYTES)
 
     async def revisions(self, caller: Caller, name: SchemaName) -> Sequence[Schema]:
         """Return a schema at each of its revisions, the newest first; raise `NotFound` when there is none."""

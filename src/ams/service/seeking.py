@@ -7,7 +7,7 @@ import msgspec
 
 from ams.access.admission import Caller
 from ams.access.permissions import CONSUMER
-from ams.core.clock import DAY, Clock, Milliseconds, SystemClock
+from ams.core.clock import DAY, Clock, Milliseconds, RetentionClock, SystemClock
 from ams.core.errors import AlreadyExists, Conflict, InvalidInput, LogUnavailable, NotFound, TopicGone
 from ams.core.names import (
     Offset,
@@ -57,7 +57,7 @@ class Seeker:
     """Is called before a parallel subscription is moved, which is done where its leases are; raises `OwnedElsewhere`.
     """
     working: Working | None = None
-    clock: Clock = field(default_factory=SystemClock)
+    retention_clock: RetentionClock = field(default_factory=lambda: RetentionClock(SystemClock()))
     used: Callable[[SubscriptionId], None] = lambda _: None
 
     async def offsets(self, caller: Caller, name: SubscriptionName) -> Offsets:
@@ -159,7 +159,7 @@ class Seeker:
     async def _stands(self, subscription: Subscription, topic: TopicId) -> tuple[Position, Bounds]:
         position = await self.cursors.position(subscription.id, topic)
         bounds = await self.log.bounds(topic)
-        oldest = await oldest_for(self.log, topic, subscription, bounds, self.clock.wall())
+        oldest = await oldest_for(self.log, topic, subscription, bounds, self.retention_clock)
         return position, bounds._replace(oldest=oldest)
 
     async def _offsets(self, subscription: Subscription, bounds: Bounds, current: Offset) -> Offsets:
@@ -187,6 +187,7 @@ class Snapshots:
     log: Log
     cursors: CursorStore
     clock: Clock
+    retention_clock: RetentionClock
 
     async def list(self, caller: Caller, page: PageRequest) -> Page[Snapshot]:
         """Return a page of snapshots, newest first; raise `InvalidInput` "Invalid page token"."""
@@ -222,10 +223,10 @@ class Snapshots:
             # So that it stands on this topic, and not on one that had its name before.
             position = await self.cursors.position(found.id, topic.id)
             bounds = await self.log.bounds(topic.id)
-            oldest = await oldest_for(self.log, topic.id, found, bounds, self.clock.wall())
+            oldest = await oldest_for(self.log, topic.id, found, bounds, self.retention_clock)
             await follow(self.cursors, found, position, oldest)
             progress = await self.cursors.progress(found.id)
-            life = SNAPSHOT_LIFE - (await age_of(self.log, topic.id, progress.floor, self.clock) or 0)
+            life = SNAPSHOT_LIFE - (await age_of(self.log, topic.id, progress.floor, self.retention_clock) or 0)
         if life < SHORTEST_SNAPSHOT_LIFE:
             text = "Snapshot would expire within an hour: the oldest message that is not acknowledged is too old"
             raise Conflict(text)

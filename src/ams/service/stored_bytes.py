@@ -28,6 +28,8 @@ AGAIN_MILLISECONDS = 2_000
 """How soon after a measurement a refusal makes another one: perhaps there is room by now."""
 PRESSED_PART = 3 / 4
 """From this part of its limit on, room is made for a project by what nobody needs any more."""
+REQUEST_BYTES = 64
+"""Bytes of a stored request beside its messages, about."""
 SECOND = 1000
 
 logger = structlog.get_logger("ams.quotas")

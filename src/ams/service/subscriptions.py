@@ -282,13 +282,21 @@ def _check_deadline(seconds: int) -> None:
 class Expiry:
     """Notes uses of subscriptions, and removes subscriptions and snapshots that have expired."""
 
-    def __init__(self, registry: Registry, counts: Counts, subscriptions: Subscriptions, trail: Trail, clock: Clock):
+    def __init__(
+        self,
+        registry: Registry,
+        counts: Counts,
+        subscriptions: Subscriptions,
+        trail: Trail,
+        clock: Clock,
+        retention_clock: RetentionClock,
+    ) -> None:
         self._registry = registry
         self._counts = counts
         self._subscriptions = subscriptions
         self._trail = trail
         self._clock = clock
-        self._retention = RetentionClock(clock)  # a clock that was set wrong removes nothing
+        self._retention_clock = retention_clock
         self._noted: dict[SubscriptionId, Milliseconds] = {}
         self._started = clock.monotonic()
         self.rounds = Rounds(
@@ -301,7 +309,7 @@ class Expiry:
 
     async def round(self) -> None:
         """Remove what has expired, and store uses. Raises what the registry and the cursors raise."""
-        now = self._retention.wall()
+        now = self._retention_clock.wall()
         snapshots = await self._registry.snapshots.delete_expired(now)
         if snapshots:
             expiry_logger.info("snapshots.expired", snapshots=snapshots)

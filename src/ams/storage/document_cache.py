@@ -46,7 +46,7 @@ class Edition(NamedTuple, Generic[Document]):
 
 @dataclass(slots=True, eq=False)
 class DocumentState(Generic[Document]):
-    """State of one document, which changes in place. Moments are of the clock of the cache."""
+    """State of one document, which changes in place. Moments but that of its last use are of the clock of the cache."""
 
     document: Document | None = None
     last_error: Exception | None = None
@@ -89,9 +89,18 @@ class DocumentCache(Generic[Key, Source, Document]):
     upkeep_event = ""  # logged when a round of upkeep ends with an error
     logger = structlog.get_logger("ams.storage")
 
-    def __init__(self, now: Callable[[], Milliseconds], folder: str = "", space: FreeSpace = UNLIMITED) -> None:
-        """`now` is the clock of moments. `folder` is for files, empty: none; they are written while `space` lasts."""
-        self._now, self._folder, self._space = now, folder, space
+    def __init__(
+        self,
+        now: Callable[[], Milliseconds],
+        folder: str = "",
+        space: FreeSpace = UNLIMITED,
+        monotonic: Callable[[], Milliseconds] | None = None,
+    ) -> None:
+        """`now` is the clock of moments, and `monotonic` that of uses: a wrong time of day forgets no document.
+
+        `folder` is for files, empty: none; they are written while `space` lasts.
+        """
+        self._now, self._monotonic, self._folder, self._space = now, monotonic or now, folder, space
         # Not an `LruCache`: it has two limits, and a refresh is no use of a document.
         self.states: OrderedDict[Key, DocumentState[Document]] = OrderedDict()
         self._fetching: Shared[Key, DocumentState[Document]] = Shared()
@@ -110,7 +119,7 @@ class DocumentCache(Generic[Key, Source, Document]):
             state = await asyncio.shield(self.start_fetch(source))
         elif state.is_good(now) and now >= state.refresh_at:
             self.start_fetch(source)
-        state.used_at = now
+        state.used_at = self._monotonic()
         if key in self.states:  # else it was forgotten meanwhile
             self.states.move_to_end(key)
         return state
@@ -148,7 +157,7 @@ class DocumentCache(Generic[Key, Source, Document]):
         """Fetch what is due, and forget what was not used for long."""
         now = self._now()
         for key, state in list(self.states.items()):
-            if now - state.used_at > self.unused_ms:
+            if self._monotonic() - state.used_at > self.unused_ms:
                 self.states.pop(key, None)
                 await asyncio.to_thread(self._remove_files, [key])
             elif self.states.get(key) is state and not state.noted_at <= now < state.refresh_at:
@@ -189,7 +198,7 @@ class DocumentCache(Generic[Key, Source, Document]):
 
     async def _refresh(self, key: Key, source: Source) -> DocumentState[Document]:
         known = self.states.get(key)
-        state = self.states[key] = known or DocumentState(used_at=self._now())
+        state = self.states[key] = known or DocumentState(used_at=self._monotonic())
         if self.unused_ms < math.inf:
             state.source = source
         data = b""

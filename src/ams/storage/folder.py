@@ -39,6 +39,7 @@ class Folder:
         self.registry = self.place("registry.db")
         self.cursors = self.place("cursors.db")
         self.history = self.place("history.db")
+        self.reserve = self.place("reserve")  # without a log in the folder, which has one of its own
         self.token_key = self.place("token.key")
         self.audit = self.place("audit.jsonl")
         self.issuers = self.place("issuers")  # answers of issuers, so that a start needs none of them

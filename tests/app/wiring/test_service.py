@@ -31,12 +31,13 @@ from ams.core.names import BindingName, IssuerName, new_topic_id
 from ams.core.settings import Settings
 from ams.core.supervisor import Supervisor
 from ams.storage.files import Disk
+from ams.storage.log.embedded import EmbeddedLog, LogOptions
 from ams.storage.registry.registry import Registry
 from demo.issuer import ExampleIssuer
 from tests.support.administration import make_user, open_registry
 from tests.support.served import served
 from tests.support.service import running_service
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
 
 
 @contextlib.asynccontextmanager
@@ -84,6 +85,26 @@ async def test_no_node_starts_beside_messages_with_an_empty_registry(tmp_path: P
             await put_in_order(settings, shared)
 
         assert not await engines.registry.users.exist()
+
+
+async def test_with_the_log_elsewhere_the_data_folder_has_a_reserve_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For acknowledgements, deletions and the audit log, which go on there when its disk is full."""
+
+    async def elsewhere(opening: object, registry: object) -> EmbeddedLog:
+        return await EmbeddedLog.open(str(tmp_path / "elsewhere"), options=LogOptions(reserve_bytes=0))
+
+    monkeypatch.setattr(engines._Opening, "_kafka_log", elsewhere)
+    monkeypatch.setattr(engines, "SPACE_SECONDS", 0.01)
+    data, size = tmp_path / "data", 2**20
+    settings = Settings(data=str(data), log="kafka", min_free_bytes=0, reserve_bytes=size)
+    async with open_engines(settings, SystemClock(), Disk(), lambda _: None, Supervisor()) as opened:
+        reserve = data / "reserve"
+        assert reserve.stat().st_size == size
+        assert opened.space.release_reserve()
+        await wait_until_async(opened.space.release_reserve)
+        await opened.log.close()
 
 
 async def test_only_a_service_that_is_alone_removes_what_looks_left_over(tmp_path: Path) -> None:

@@ -123,6 +123,18 @@ async def test_a10_lists_and_responders_are_asked_again_when_the_clock_was_put_b
     assert (publishing.asked["/root.crl"], publishing.asked[RESPONDER]) == (3, 2)
 
 
+async def test_a10_a_clock_that_leaps_ahead_forgets_no_list(site: Site, publishing: Publishing) -> None:
+    publishing.puts("/root.crl", site.root.crl())
+    checks = site.checks()
+    assert await judged(checks, site.jane) == BELIEVED
+    site.clock.step(8 * DAY_MS)
+    await checks._fetched.refresh_due()
+    site.clock.step(-8 * DAY_MS)
+
+    (found,) = checks.lists()
+    assert found.source == publishing.url("/root.crl")
+
+
 async def test_a10_a_list_of_the_future_takes_no_place(site: Site, publishing: Publishing) -> None:
     """A CA whose clock was wrong once; all its later lists seem older."""
     publishing.puts("/root.crl", site.root.crl(this_update=NOW + DAY, next_update=NOW + 9 * DAY))

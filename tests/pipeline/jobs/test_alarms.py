@@ -13,13 +13,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ams.pipeline.errors import Broken, WrongOption, WrongTable
-from ams.pipeline.jobs.alarm_messages import STATUSES, parse
+from ams.pipeline.jobs.alarm_messages import NOT_TAKEN, STATUSES, TAKEN, parse
 from ams.pipeline.jobs.alarms import Options, run
 from ams.pipeline.report.page import page
 from demo.pipeline.boards import alarm_sections, open_rows
 from demo.pipeline.samples import Mishaps
 from demo.pipeline.samples.alarms import TOPICS, messages
 from tests.pipeline.delta import by_duckdb
+from tests.pipeline.jobs.inputs_page import Input, rows, shown
 from tests.pipeline.jobs.recorded import PROJECT, Message, published, quarantined, recorded_run
 
 TIME = "2024-03-05T10:20:30Z"
@@ -54,6 +55,7 @@ ALERT = {
     "attributes": {"_group": "SITE-A", "_ts_monitored": TIME},
 }
 AT = datetime(2024, 3, 5, 10, 20, 30, tzinfo=UTC)
+DAY = date(2024, 3, 5)
 
 
 def read(value: Any) -> dict[str, Any]:
@@ -87,6 +89,59 @@ def test_an_alert_is_completed_from_its_resource() -> None:
     names = [report[name] for name in ("report", "site", "service", "hostname", "status")]
     assert names == ["EGI", "SITE-A", "ARC-CE", "ce01.site-a.example", "OK"]
     assert read(of_a_site)["site"] == "SITE-B"
+
+
+EXAMPLES = {"alarm": ALARM, "event": EVENT, "alert": ALERT}
+INPUTS = [Input(*cells) for cells in rows("alarms", "Fields")]
+INSTEAD_OF = {"summary": "message", "message": "summary", "attributes._mon_message": "text"}
+"""Of a field: another that fills its column too, and is left out."""
+
+
+def saying(kind: str, field: str, value: str) -> dict[str, Any]:
+    """Return a message of a kind that says something by a field, which may stand in its attributes."""
+    message = {name: each for name, each in EXAMPLES[kind].items() if name != INSTEAD_OF.get(field)}
+    name = field.removeprefix("attributes.")
+    if name == field:
+        return message | {name: value}
+    return message | {"attributes": {**message["attributes"], name: value}}
+
+
+@pytest.mark.parametrize("row", INPUTS, ids=" ".join)
+def test_what_a_producer_says_becomes_what_the_reference_shows(row: Input) -> None:
+    message = saying(row.form, row.key, row.example)
+    if row.result.startswith("set aside: "):
+        with pytest.raises(Broken) as broken:
+            read(message)
+        assert str(broken.value) == row.result.removeprefix("set aside: ")
+        return
+    found = read(message)
+    if row.result.startswith("not taken: "):
+        is_known = row.key in known(row.form)
+        assert found == {**read(EXAMPLES[row.form]), "not_taken": [] if is_known else [row.key]}
+        assert is_known or row.result == f"not taken: counted as `{row.key}`"
+        return
+    _, column, value = row.result.split("`")
+    assert shown(found[column]) == value.strip()
+    assert found["not_taken"] == []
+
+
+def known(kind: str) -> set[str]:
+    within = f"{kind} attributes"
+    return {*TAKEN[kind], *NOT_TAKEN[kind]} | {
+        f"attributes.{each}" for each in (*TAKEN.get(within, ()), *NOT_TAKEN.get(within, ()))
+    }
+
+
+@pytest.mark.parametrize("kind", EXAMPLES)
+def test_every_field_that_is_known_has_a_row_and_no_other(kind: str) -> None:
+    counted = "not taken: counted as"
+    assert {row.key for row in INPUTS if row.form == kind and not row.result.startswith(counted)} == known(kind)
+
+
+def test_all_that_the_samples_say_is_known() -> None:
+    for sample in messages(7, DAY, sites=4, outages=10, mishaps=Mishaps(broken=0.0)):
+        [report] = parse(sample.data, {})
+        assert report["not_taken"] == []
 
 
 @pytest.mark.parametrize(
@@ -131,7 +186,6 @@ def test_a_name_that_is_too_long_for_an_index_is_broken() -> None:
         read({**ALARM, "node_name": "é" * 128})
 
 
-DAY = date(2024, 3, 5)
 MISHAPS = Mishaps(late=0.3, doubled=0.3, broken=0.05)
 HALFWAY = 40
 OPTIONS = Options(topics=TOPICS)

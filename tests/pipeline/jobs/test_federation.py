@@ -13,9 +13,11 @@ from pyspark.sql import SparkSession
 
 from ams.pipeline.errors import Broken
 from ams.pipeline.jobs.federation import Options, run
-from ams.pipeline.jobs.federation_messages import parse, redacted
+from ams.pipeline.jobs.federation_messages import NOT_TAKEN, TAKEN, parse, redacted
 from demo.pipeline.samples import Mishaps, Sample
 from demo.pipeline.samples.federation import ANSWERS, KEYCLOAK, messages
+from tests.pipeline.delta import by_duckdb
+from tests.pipeline.jobs.inputs_page import Input, rows, shown
 from tests.pipeline.jobs.recorded import Message, published, quarantined, recorded_run, rows_of
 
 CONFIGURATION = {
@@ -59,6 +61,45 @@ def test_an_answer_is_cut_to_a_readable_length() -> None:
     record = read(ANSWER)
 
     assert (record["id"], record["state"], record["status_code"], len(record["error"])) == (7, "error", 0, 500)
+
+
+EXAMPLES = {"configuration": CONFIGURATION, "answer": ANSWER}
+INPUTS = [Input(*cells) for cells in rows("federation", "Fields")]
+
+
+@pytest.mark.parametrize("row", INPUTS, ids=" ".join)
+def test_what_a_producer_says_becomes_what_the_reference_shows(row: Input) -> None:
+    plain = {name: value for name, value in EXAMPLES[row.form].items() if (row.key, name) != ("entity_id", "client_id")}
+    message = {**plain, row.key: row.example}
+    if row.result.startswith("set aside: "):
+        with pytest.raises(Broken) as broken:
+            read(message)
+        assert str(broken.value) == row.result.removeprefix("set aside: ")
+        return
+    found = read(message)
+    if row.result.startswith("not taken: "):
+        is_known = row.key in TAKEN[row.form] | NOT_TAKEN[row.form]
+        others = {"not_taken": [] if is_known else [row.key]}
+        assert {**found, "digest": ""} == {**read(plain), **others, "digest": ""}
+        if "a version is told apart by it" in row.result:
+            assert found["digest"] != read(plain)["digest"]
+        assert is_known or row.result == f"not taken: counted as `{row.key}`"
+        return
+    _, column, value = row.result.split("`")
+    assert shown(found[column]) == value.strip()
+    assert found["not_taken"] == []
+
+
+@pytest.mark.parametrize("kind", EXAMPLES)
+def test_every_field_that_is_known_has_a_row_and_no_other(kind: str) -> None:
+    in_reference = {row.key for row in INPUTS if row.form == kind and "counted as" not in row.result}
+    assert in_reference == TAKEN[kind] | NOT_TAKEN[kind]
+
+
+def test_all_that_the_samples_say_is_known() -> None:
+    for sample in messages(11, date(2024, 3, 5), services=10, mishaps=Mishaps(broken=0.0)):
+        [record] = parse(sample.data, {})
+        assert record["not_taken"] == []
 
 
 @pytest.mark.parametrize(
@@ -169,10 +210,10 @@ def test_a_service_told_of_by_hand(spark: SparkSession, tmp_path: Path) -> None:
         configures("create", client_secret="secret-2"),  # sent again: no new version, whatever its secret
         answers("deployed", "west", 200),
         answers("deployed", "west", 200),
-        configures("edit"),
+        configures("edit", colour="red"),
         answers("error", "east", 400, "bad redirect"),
         answers("error", "east", 400, "bad redirect"),
-        configures("delete"),
+        configures("delete", colour="red", shape=1),
     ]
     job = recorded_run(spark, tmp_path, published(told, every=timedelta(seconds=10)))
 
@@ -186,6 +227,11 @@ def test_a_service_told_of_by_hand(spark: SparkSession, tmp_path: Path) -> None:
     ]
     columns = "registry, id, service_name, version, state, deployed_version"
     assert rows_of(job, "deployments", columns) == [("prod", 7, "Seven", 3, "pending", 1)]
+    others = 'SELECT topic, kind, name, times, "offset" FROM rows ORDER BY name'
+    assert by_duckdb(tmp_path / "tables" / "not_taken", others) == [
+        (KEYCLOAK, "configuration", "colour", 2, 2),
+        (KEYCLOAK, "configuration", "shape", 1, 3),
+    ]
     assert_nothing_holds(tmp_path, b"secret-")
 
 

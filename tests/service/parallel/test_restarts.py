@@ -5,9 +5,10 @@ import asyncio
 import pytest
 
 from ams.cluster.ownership import Ownership
+from ams.core.clock import DAY, RetentionClock
 from ams.core.errors import AckTimeout, CursorsUnavailable
 from ams.service.parallel.opening import LONGEST_LEASE
-from ams.service.seeking import Seeker
+from ams.service.seeking import Seeker, Snapshots
 from ams.service.subscriptions import Subscriptions
 from ams.storage.cursors.acks import Change
 from tests.service.parallel.site import DIES, LATE, SUB, P, Site, before_the_next_lease, offsets, with_options
@@ -85,10 +86,36 @@ async def test_all_that_repeat_an_acknowledgement_hear_that_it_cannot_be_stored(
     assert await site.floor() == 1
 
 
+@with_options(message_retention=7 * DAY)
+async def test_a_clock_that_leaps_ahead_takes_nothing_of_a_subscription_with_a_retention_of_its_own(site: Site) -> None:
+    engines, clock = site.engines, site.engines.clock
+    retention_clock = RetentionClock(clock)
+    seeker = Seeker(
+        engines.registry, engines.log, engines.cursors, working=site.working, retention_clock=retention_clock
+    )
+    snapshots = Snapshots(engines.registry, engines.log, engines.cursors, clock, retention_clock)
+    await site.publish(*range(3))
+    assert await site.offsets(1) == [0]
+    clock.step(8 * DAY)
+    await site.look()
+    await seeker.offsets(site.caller, SUB)
+    await snapshots.create(site.caller, "N", f"projects/P/subscriptions/{SUB}")
+    clock.step(-8 * DAY)
+
+    assert await site.offsets() == [1, 2]
+    assert await site.floor() == 0
+    clock.step(8 * DAY)
+    await site.look()
+    clock.advance(DAY)
+    await site.look()
+    assert await site.floor() == 3, "what lasts a day is believed"
+
+
 @with_options(message_retention=600_000)
 async def test_where_it_stands_is_said_of_one_moment_also_when_retention_has_just_passed_it(site: Site) -> None:
     engines, working = site.engines, site.working
-    seeker = Seeker(engines.registry, engines.log, engines.cursors, working=working, clock=engines.clock)
+    retention_clock = RetentionClock(engines.clock)
+    seeker = Seeker(engines.registry, engines.log, engines.cursors, working=working, retention_clock=retention_clock)
     await site.publish(*range(50))
     ids = await site.pull()
     await site.extend(ids, 600)

@@ -9,13 +9,17 @@ from typing import Any
 import httpx
 import pytest
 
-from ams.push.upstream import Gone, Verdict
+from ams.core.push_config import AskedPush, created
+from ams.core.quotas import STORED_BYTES
+from ams.push.upstream import Away, Gone, Verdict
 from ams.service.dead_letters import DeadLetters
 from ams.service.push.runner import EnginesUpstream
+from ams.service.stored_bytes import StoredBytes
 from tests.push.keepers import pulled, target
 from tests.support.receiving import Receiving
 from tests.support.served import Served, served
 from tests.support.use_cases import SUB as SUBSCRIPTION
+from tests.support.use_cases import TOPIC as TOPIC_NAME
 from tests.support.use_cases import open_use_cases
 from tests.support.waiting import wait_until
 
@@ -220,3 +224,26 @@ async def test_a_subscription_made_anew_is_not_the_one_that_was_to_be_delivered(
             await upstream.acknowledge(before, pulled(0))
         with pytest.raises(Gone):
             await upstream.dead_letter(before, pulled(0), Verdict("bad", 5, 422))
+
+
+async def test_a_dead_letter_without_room_is_tried_again_later_and_the_worker_is_told_why(tmp_path: Path) -> None:
+    async with open_use_cases(tmp_path) as made:
+        engines = made.engines
+        await engines.topics.create(made.caller, "dead")
+        config = created(AskedPush(mattermost_url="https://chat.example/hooks/x", dead_letter_topic="dead"), str)
+        here = made.caller.here.id
+        await engines.registry.subscriptions.change_push(here, SUBSCRIPTION, lambda _: config, None)
+        stored = StoredBytes(engines.registry, engines.log, engines.clock)
+        stored.follow(here, {STORED_BYTES: 1})
+        dead_letters = DeadLetters(engines.registry, engines.log, engines.cursors, engines.counts, stored)
+        upstream = EnginesUpstream(engines.registry, made.deliverer(), dead_letters)
+        subscription = await engines.registry.subscriptions.find(here, SUBSCRIPTION)
+        told = target("/projects/P/subscriptions/s", identity=subscription.id)
+        await made.publish(1)
+
+        with pytest.raises(Away, match="^Quota storedBytes of the project is exceeded: its limit is 1$"):
+            await upstream.dead_letter(told, pulled(0), Verdict("bad", 5, 422))
+        stored.follow(here, {})
+        await upstream.dead_letter(told, pulled(0), Verdict("bad", 5, 422))
+        topic = await made.publisher.topic(made.caller, TOPIC_NAME)
+        assert (await engines.cursors.position(subscription.id, topic.id)).offset == 1

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from ams.core.attempts import Attempts
-from ams.core.clock import DAY, ManualClock
+from ams.core.clock import DAY, ManualClock, Milliseconds, publish_time
 from ams.core.errors import OUTCOME_UNKNOWN, RegistryUnavailable
 from ams.core.supervisor import Supervisor
 from ams.http.auditing import CUT_SHORT
@@ -35,6 +35,7 @@ from ams.storage.audit.trail import (
     events_in,
     portions_from_the_end,
 )
+from ams.storage.files import Disk
 from ams.storage.free_space import FreeSpace
 from tests.storage.audit.events import NOON, event, kept
 from tests.support.waiting import wait_until_async
@@ -183,6 +184,23 @@ async def test_old_events_leave_the_table_not_the_file(path: str, records: Audit
 
     assert await kept(records) == [new]
     assert list(events_in(path)) == [old, new]
+
+
+async def test_a_clock_that_leaps_ahead_removes_no_events(path: str, records: AuditRecords, clock: ManualClock) -> None:
+    one = event(0)
+    clock.now = one.at
+    trail = Trail(path, records, clock, days=2)
+    await trail.record(one)
+    clock.step(8 * DAY)
+    with capture_logs() as logs:
+        await trail.start(Supervisor())
+        await trail.bring_in()
+        await trail._prune()
+        await trail.close()
+    clock.step(-8 * DAY)
+
+    assert await kept(records) == [one]
+    assert [each["seconds"] for each in logs if each["event"] == "log.clock_leapt"] == [8 * DAY // 1000]
 
 
 async def test_what_clients_write_is_cut_and_nothing_like_a_token_kept(path: str, records: AuditRecords) -> None:
@@ -345,3 +363,70 @@ async def test_a_change_that_may_be_done_is_an_event_and_no_action_hides_another
         (403, "topics:create"): MAX_EVENTS_PER_USER, (403, "users:update"): 1,
     }  # fmt: skip
     await refusals.trail.close()
+
+
+class FullDisk(FreeSpace):
+    """Has too little space for anything new, as long as a test says so."""
+
+    def __init__(self) -> None:
+        super().__init__(Disk(), "/", 0)
+        self.is_full = True
+
+    def growth_refusal(self) -> str | None:
+        return "free space is below min_free_bytes" if self.is_full else None
+
+
+async def test_on_a_full_disk_changes_that_are_done_again_and_again_are_counted_and_none_is_hidden(
+    path: str, records: AuditRecords, clock: ManualClock
+) -> None:
+    space = FullDisk()
+    trail = Trail(path, records, clock, space=space)
+    await trail.look_at_space()
+    count = MAX_EVENTS_PER_USER
+    for number in range(2_000):
+        done = event(number, action="subscriptions:modifyOffset", resource=f"/projects/P/subscriptions/s{number % 7}")
+        await trail.record(done)
+        await trail.record(event(number, action="push:update", actor="bob", reason="by token ci"))
+        await trail.record(event(number, action="topics:update", code=500, result=FAILED, reason=OUTCOME_UNKNOWN))
+        await trail.record(event(number, action="topics:delete", resource=f"/projects/P/topics/t{number}"))
+    assert len(list(events_in(path))) == 3 * count + 2_000, "what is deleted is an event each: there is only so much"
+    clock.advance(60_000)
+    await trail.record(event(60_000, action="topics:delete"))
+    await trail.flush()
+
+    summed = [each for each in events_in(path) if each.times > 1]
+    since = publish_time(Milliseconds(NOON + count))
+    assert [(each.action, each.actor, each.at, each.times, each.resource, each.reason) for each in summed] == [
+        ("subscriptions:modifyOffset", "anna", NOON + 1_999, 2_000 - count, "/projects/P/subscriptions/",
+         f"the first at {since}"),
+        ("push:update", "bob", NOON + 1_999, 2_000 - count, "/projects/P/topics/t",
+         f"the first at {since}; by token ci"),
+        ("topics:update", "anna", NOON + 1_999, 2_000 - count, "/projects/P/topics/t",
+         f"the first at {since}; {OUTCOME_UNKNOWN}"),
+    ]  # fmt: skip
+    assert sum(each.times for each in events_in(path)) == 4 * 2_000 + 1
+
+    space.is_full = False
+    await trail.look_at_space()
+    for number in range(2 * count):
+        await trail.record(event(70_000 + number))
+    assert [each.times for each in events_in(path) if each.at >= NOON + 70_000] == [1] * 2 * count
+    await trail.close()
+
+
+async def test_the_disk_is_looked_at_while_there_are_events(path: str, records: AuditRecords) -> None:
+    space = FullDisk()
+    trail = Trail(path, records, ManualClock(), space=space)
+    await trail.start(Supervisor())
+    for _ in range(MAX_EVENTS_PER_USER + 1):
+        await trail.record(event())
+    assert len(list(events_in(path))) == MAX_EVENTS_PER_USER
+    space.is_full = False
+
+    async def is_written() -> bool:
+        before = len(list(events_in(path)))
+        await trail.record(event())
+        return len(list(events_in(path))) > before
+
+    await wait_until_async(is_written)
+    await trail.close()

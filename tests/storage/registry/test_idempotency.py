@@ -3,7 +3,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from sqlalchemy import update
 
-from ams.core.clock import ManualClock
+from ams.core.clock import DAY, ManualClock
 from ams.core.errors import TopicGone
 from ams.core.names import TopicId, new_topic_id
 from ams.storage.database.database import is_postgresql
@@ -128,6 +128,18 @@ async def test_old_claims_go(registry: Registry, store: IdempotencyRecords, topi
     assert await store.known(topic, KEY) is None
     assert await store.known(topic, OTHER_KEY) is not None
     assert await store.known(other, KEY) is not None
+
+
+async def test_a_clock_that_leaps_ahead_forgets_no_claim(
+    store: IdempotencyRecords, topic: TopicId, clock: ManualClock
+) -> None:
+    await store.claim(topic, KEY, CONTENT, END, MINE)
+    clock.step(8 * DAY)
+
+    await store.forget_old({topic: DAY})
+
+    assert 0 <= (await known(store, topic)).age < 40_000
+    assert (await store.claim(topic, KEY, CONTENT, END, OTHERS)).age < 40_000
 
 
 async def test_more_old_claims_than_one_statement_has_the_time_for_go_in_portions(

@@ -8,7 +8,7 @@ import pytest
 
 from ams.core.errors import AlreadyExists, QuotaExceeded
 from ams.core.names import new_topic_id
-from ams.core.quotas import MEMBERS, SCHEMA_BYTES, SCHEMAS, SUBSCRIPTIONS, TOPICS
+from ams.core.quotas import MEMBERS, REVISION_BYTES, SCHEMA_BYTES, SCHEMAS, SUBSCRIPTIONS, TOPICS
 from ams.storage.registry.counts import Activity, Advance, DayCount, Rate, Tally
 from ams.storage.registry.records import Project, SchemaContent, Topic, UserDetails
 from ams.storage.registry.registry import Registry
@@ -80,7 +80,7 @@ Make = Callable[[Registry, Project, str], Awaitable[object]]
 KINDS: list[tuple[str, int, Make]] = [
     (TOPICS, 3, new_topic), (SUBSCRIPTIONS, 3, new_subscription), (SCHEMAS, 3, new_schema),
     (MEMBERS, 3, lambda registry, project, name: make_user(registry, name, {project.id: ()})),
-    (SCHEMA_BYTES, 6, new_schema),
+    (SCHEMA_BYTES, 3 * (2 + REVISION_BYTES), new_schema),
 ]  # fmt: skip
 
 
@@ -101,13 +101,24 @@ async def test_of_many_at_once_only_as_many_are_made_as_the_quota_allows(
 
 async def test_revisions_count_until_they_are_deleted(registry: Registry, project: Project) -> None:
     schema = await registry.schemas.create(project.id, "x", SchemaContent("json", '"é"', '{"a":1}'))
-    assert (await registry.quotas.used(project.id))[SCHEMA_BYTES] == 4 + 7
-    await registry.projects.change_quotas(project.id, {SCHEMA_BYTES: 13})
+    assert (await registry.quotas.used(project.id))[SCHEMA_BYTES] == 4 + 7 + REVISION_BYTES
+    await registry.projects.change_quotas(project.id, {SCHEMA_BYTES: 13 + 2 * REVISION_BYTES})
     changed = await registry.schemas.update(schema, content=ANY)
     with pytest.raises(QuotaExceeded):
         await registry.schemas.update(changed, content=ANY)
     await registry.schemas.delete_revision(schema.id, 1)
     assert await registry.schemas.update(changed, content=ANY) is not None
+
+
+async def test_revisions_that_say_next_to_nothing_are_bounded(registry: Registry, project: Project) -> None:
+    """Each takes a row: by their own bytes alone 64 MiB would be thirty million of them."""
+    schema = await new_schema(registry, project, "x")
+    await registry.projects.change_quotas(project.id, {SCHEMA_BYTES: 10 * (2 + REVISION_BYTES)})
+    for _ in range(9):
+        schema = await registry.schemas.update(schema, content=ANY)
+    with pytest.raises(QuotaExceeded, match=r"^Quota schemaBytes of the project is exceeded: its limit is 2580$"):
+        await registry.schemas.update(schema, content=ANY)
+    assert len(await registry.schemas.revisions(schema.id)) == 10
 
 
 async def test_users_made_in_a_project_count_until_they_are_elsewhere(registry: Registry, project: Project) -> None:

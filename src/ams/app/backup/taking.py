@@ -48,7 +48,7 @@ from ams.storage.log.embedded import Part, parts_in
 SECRETS = ("token.key", "admin.token", "server.key", "authn.key", "authn.seal", "authn-tls/server.key")
 """Files that open something by themselves; left out on demand."""
 _TOKEN_KEY = SECRETS[0]
-_LEFT_OUT = ("lock", "authn.lock", "authn-reserve", SOCKET, MARKER, MANIFEST)
+_LEFT_OUT = ("lock", "authn.lock", "reserve", "authn-reserve", SOCKET, MARKER, MANIFEST)
 _DATABASES = ("registry.db", "cursors.db")
 _AUTHN_DATABASE, _AUTHN_TLS = "authn.db", "authn-tls"  # of the certificate service, when it has the folder too
 

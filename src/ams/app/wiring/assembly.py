@@ -151,7 +151,10 @@ def assemble(
     registry, log, cursors = engines.registry, engines.log, engines.cursors
     counts = Counts(engines.clock)
     counting = Counting(registry, log, counts, by_topic=settings.metrics_labels)
-    trail = Trail(engines.folder.audit, registry.audit, engines.clock, days=settings.audit_days, space=engines.space)
+    trail = Trail(
+        engines.folder.audit, registry.audit, engines.clock, days=settings.audit_days, space=engines.space,
+        retention_clock=engines.retention_clock,
+    )  # fmt: skip
     proxies = networks(settings.trusted_proxies, "trusted_proxies")
     identity = identity_of(settings, trusted, engines, trail, proxies)
     token_uses = TokenUses(registry.named_tokens)
@@ -176,9 +179,9 @@ def assemble(
         registry, log, cursors, settings.max_pull_messages, settings.max_pull_bytes, settings.pull_wait,
         push_enabled=settings.push_enabled, counts=counts, unread=unread,
     )  # fmt: skip
-    dead_letters = DeadLetters(registry, log, cursors, counts)
+    dead_letters = DeadLetters(registry, log, cursors, counts, stored)
     nodes = nodes_of(settings, engines, to_nodes, unread)
-    working = Working(deliverer, cursors, dead_letters, engines.clock, nodes.ownership)
+    working = Working(deliverer, cursors, dead_letters, engines.clock, nodes.ownership, engines.retention_clock)
     push = push_of(settings, engines, deliverer, working, dead_letters, reach)
     rules = registry.quotas.rules
     rates = Rates(users=settings.user_requests_per_second, clock=engines.clock, rules=rules)
@@ -205,8 +208,9 @@ def assemble(
         working.opened.leave(subscription)
 
     expiry = Expiry(
-        registry, counts, Subscriptions(registry, log, cursors, push.pushing, stopped=stopped), trail, engines.clock
-    )
+        registry, counts, Subscriptions(registry, log, cursors, push.pushing, stopped=stopped), trail, engines.clock,
+        engines.retention_clock,
+    )  # fmt: skip
     retention = Retention(registry, log)
     settle = push.pushing.settle
     reader = RangeReader(registry, log, settings.max_read_messages)
@@ -219,14 +223,14 @@ def assemble(
         Subscriptions(
             registry, log, cursors, push.pushing, stopped=stopped, used=expiry.note, cover=working.storer.cover
         ),
-        Snapshots(registry, log, cursors, engines.clock),
-        Seeker(registry, log, cursors, moved, working.opened.own, working, engines.clock, expiry.note),
+        Snapshots(registry, log, cursors, engines.clock, engines.retention_clock),
+        Seeker(registry, log, cursors, moved, working.opened.own, working, engines.retention_clock, expiry.note),
         schemas,
         Projects(registry, log, cursors, changed=settle),
         reader,
         watcher,
         Live(registry, log, cursors, engines.clock, reader, watcher, working),
-        History(registry, log, cursors, engines.clock, engines.history, duty),
+        History(registry, log, cursors, engines.clock, engines.retention_clock, engines.history, duty),
     )
     table = routes(
         settings, engines, admission, gate, roles, counting, deliverer, working, cases, losses, push, identity, workers,
@@ -264,15 +268,16 @@ def routes(
         {"registry": lambda: registry.away},
         issuers=identity.issuers,
         copied_for=engines.embedded.kept_for if engines.embedded else lambda: None,
-        leap=partial(getattr, engines.embedded, "leap", Milliseconds(0)),
+        leap=lambda: engines.retention_clock.leap,
         not_base64=lambda: counting.not_base64,
         nodes=LeaseTable(registry, PARALLEL).holders if nodes.name else None,
     )
     leases = LeaseRequests(deliverer, working.settler)
     metrics = Metrics(registry, counting, Losses(registry, log, cursors), clock, working)
     doctor = Doctor(
-        registry, log, cursors, counting, default_retention, clock, cases.push_watcher, working, expiry.note
-    )
+        registry, log, cursors, counting, default_retention, clock, engines.retention_clock, cases.push_watcher,
+        working, expiry.note,
+    )  # fmt: skip
     push_server = "internal"  # as `/status` calls it (contract 14.5)
     if settings.push_server_host:
         push_server = f"{settings.push_server_host}:{settings.push_server_port}"

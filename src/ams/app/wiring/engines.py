@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import structlog
 
 from ams.core.backoff import Backoff, Pauses
-from ams.core.clock import Clock, Milliseconds
+from ams.core.clock import Clock, Milliseconds, RetentionClock
 from ams.core.errors import Unavailable, Unusable
 from ams.core.names import topic_id_text
 from ams.core.quotas import QUOTAS, Quotas
 from ams.core.settings import Seconds, Settings
-from ams.core.supervisor import Supervisor
+from ams.core.supervisor import Rounds, Supervisor
 from ams.storage.cursors.acks import CursorStore
 from ams.storage.cursors.sqlite import SqliteCursors
 from ams.storage.database.database import sqlite_url
 from ams.storage.files import Disk
 from ams.storage.folder import Folder
-from ams.storage.free_space import FreeSpace
+from ams.storage.free_space import FreeSpace, ReservedSpace
 from ams.storage.log.base import Log
 from ams.storage.log.embedded import EmbeddedLog, LogOptions
 from ams.storage.registry.history import FileHistory, HistoryStore
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 ReportWait = Callable[[str], None]  # is called with what a start waits for, empty: for nothing any more
+SPACE_SECONDS = 10.0  # how often a reserve that was given back is made again, if there is space by then
 BACKOFF = Backoff(0.25, 5.0)  # seconds between two tries of what is on other machines
 logger = structlog.get_logger("ams")
 
@@ -47,9 +48,10 @@ E = TypeVar("E", bound=_Closing)
 
 @dataclass(frozen=True, slots=True)
 class Engines:
-    """Stores of all that is kept, and their clock."""
+    """Stores of all that is kept, and their clocks."""
 
     clock: Clock
+    retention_clock: RetentionClock  # the one by which anything is removed or forgotten for its age
     folder: Folder
     space: FreeSpace  # free space on the disk of the folder
     log: Log
@@ -65,13 +67,14 @@ async def open_engines(
 ) -> AsyncIterator[Engines]:
     """Open what keeps things, and wait for what does not answer: `tell` is called with it. Raises `Unusable`."""
     async with contextlib.AsyncExitStack() as stack:
-        yield await _Opening(settings, clock, files, tell, supervisor, stack).engines()
+        yield await _Opening(settings, clock, RetentionClock(clock), files, tell, supervisor, stack).engines()
 
 
 @dataclass(frozen=True, slots=True)
 class _Opening:
     settings: Settings
     clock: Clock
+    retention_clock: RetentionClock
     files: Disk
     tell: ReportWait
     supervisor: Supervisor
@@ -88,11 +91,11 @@ class _Opening:
         if self.settings.log == "embedded":
             opened = await EmbeddedLog.open(
                 folder.log, files=self.files, clock=self.clock, options=log_options(self.settings, folder.path),
-                supervisor=self.supervisor,
+                supervisor=self.supervisor, retention_clock=self.retention_clock,
             )  # fmt: skip
             embedded = self._keep(opened)
-        # The disk that fills is the data folder's, and the log has a reserve there for all that write to it.
-        space = embedded.space if embedded else FreeSpace(self.files, folder.path, self.settings.min_free_bytes)
+        # The disk that fills is the data folder's, and a log there has a reserve for all that write to it.
+        space = embedded.space if embedded else await self._space(folder)
         registry = await self._registry(folder, space)
         if embedded:  # only a log folder that was lost or set aside leaves topics without a log
             for topic in await registry.topics.ids() - await embedded.topics():
@@ -103,7 +106,23 @@ class _Opening:
         history: HistoryStore = (
             FileHistory(folder.history) if self.settings.registry == "sqlite" else registry.history()
         )
-        return Engines(self.clock, folder, space, log, registry, cursors, self._keep(history), embedded)
+        return Engines(
+            self.clock, self.retention_clock, folder, space, log, registry, cursors, self._keep(history), embedded
+        )
+
+    async def _space(self, folder: Folder) -> FreeSpace:
+        """Return the free space of a data folder without the log, with a reserve that is made again when it can be."""
+        settings = self.settings
+        space = ReservedSpace(self.files, folder.reserve, settings.reserve_bytes, settings.min_free_bytes)
+
+        async def keep_reserve() -> None:
+            await asyncio.to_thread(space.keep_reserve)
+
+        await keep_reserve()
+        looks = Rounds("free space", SPACE_SECONDS, keep_reserve)
+        await looks.start(self.supervisor)
+        self._keep(looks)
+        return space
 
     async def _registry(self, folder: Folder, space: FreeSpace) -> Registry:
         key, url = await self._token_key(folder), self.settings.registry
@@ -112,7 +131,7 @@ class _Opening:
         quotas = Quotas({name: getattr(self.settings, setting) for name, setting in QUOTAS.items()})
         attempt = partial(
             Registry.open, url, key, password=self.settings.registry_password, clock=self.clock, space=space,
-            quotas=quotas,
+            quotas=quotas, retention_clock=self.retention_clock,
         )  # fmt: skip
         return self._keep(await patiently("PostgreSQL", attempt, self.tell))
 
@@ -133,7 +152,8 @@ class _Opening:
         except ImportError:
             raise Unusable("log = kafka needs a library that is missing: install argo-messaging[kafka]") from None
         options = kafka_options(self.settings)
-        log = self._keep(await KafkaLog.open(options, registry.idempotency, supervisor=self.supervisor))
+        opened = await KafkaLog.open(options, registry.idempotency, self.supervisor, self.retention_clock)
+        log = self._keep(opened)
         await patiently("Kafka", log.topics, self.tell)
         return log
 

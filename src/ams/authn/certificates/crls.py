@@ -210,7 +210,7 @@ class FetchedLists(DocumentCache[Key, ListPlace, RevocationList]):
 
     def __init__(self, client: HttpClient, clock: Clock, folder: str = "", space: FreeSpace = UNLIMITED) -> None:
         """`folder` is where lists are kept; empty: nothing is kept over a restart."""
-        super().__init__(clock.wall, folder, space)
+        super().__init__(clock.wall, folder, space, clock.monotonic)
         self.logger = logger
         self._client = client
 

@@ -4,13 +4,28 @@
 - A *status event* comes from the computation of statuses, for a metric, an endpoint, a service or a group of
   endpoints (a site), within a report. On the higher levels it also names the metric that caused it.
 - An *alert* is a status event on its way to Alerta.
+
+A field that fills no column and is not known to fill none is named in `not_taken`: nothing is dropped without a word.
 """
 
 import math
 from collections.abc import Iterable, Mapping
 
 from ams.pipeline.errors import Broken
-from ams.pipeline.jobs.fields import Record, an_object, free_text, join, json_object, names, needed, one_of, read, text
+from ams.pipeline.jobs.fields import (
+    Record,
+    an_object,
+    field_names,
+    free_text,
+    join,
+    json_object,
+    names,
+    needed,
+    one_of,
+    read,
+    text,
+    unknown_fields,
+)
 
 STATUSES = ("OK", "WARNING", "UNKNOWN", "MISSING", "DOWNTIME", "CRITICAL")
 """All statuses, the best first. Of two reports of the same second the worse one counts as the later."""
@@ -29,6 +44,30 @@ EVENT = names(
     needed="report=report", moment="at=ts_monitored", text="monitoring_host=monitoring_host url_help=url.help"
 )
 ALERT = names(moment="at=_ts_monitored", text="url_history=_alert_url")  # of its attributes
+
+
+TAKEN = {
+    "alarm": field_names("status site", ALARM),
+    "event": field_names(
+        "type endpoint_group service hostname metric status summary message url.history hostname_url", EVENT
+    ),
+    "alert": field_names("environment event resource severity text attributes"),
+    "alert attributes": field_names("_group _service _endpoint _metric _mon_summary _mon_message", ALERT),
+}
+"""Fields that fill columns, by the kind of a message."""
+_LEVELS_TOLD = "status_metric status_endpoint status_service status_egroup"
+_BELOW = "metric_names metric_statuses group_endpoints group_services group_statuses"
+NOT_TAKEN = {
+    "alarm": field_names("tags"),
+    "event": field_names(f"date ts_processed prev_status prev_ts repeat reminder {_LEVELS_TOLD} {_BELOW}"),
+    "alert": field_names("service timeout"),
+    "alert attributes": field_names(
+        "_ts_processed _repeat _group_type "
+        "_status_metric _status_endpoint _status_service _status_egroup "
+        "_metric_names _metric_statuses _group_endpoints _group_services _group_statuses"
+    ),
+}
+"""Fields that are known and fill no column: the reference says why."""
 
 LONGEST_NAME = 255  # bytes of a name, at most: names stand in an index of the database, which takes no long ones
 
@@ -49,7 +88,15 @@ def parse(data: bytes, attributes: Mapping[str, str], latest: float = math.inf) 
     for name in ("report", *_PLACES):
         if len(report[name].encode()) > LONGEST_NAME:
             raise Broken(f"{name} is longer than {LONGEST_NAME} bytes")
-    return [report]
+    return [{**report, "not_taken": _unknown(report["kind"], record)}]
+
+
+def _unknown(kind: str, record: Record) -> list[str]:
+    found = unknown_fields(record, TAKEN[kind] | NOT_TAKEN[kind])
+    if kind == "alert":
+        within = "alert attributes"
+        found += unknown_fields(record["attributes"], TAKEN[within] | NOT_TAKEN[within], "attributes.")
+    return found
 
 
 def _of_alarm(record: Record) -> Record:

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 from ams.pipeline.jobs.alarm_messages import parse
 from ams.pipeline.jobs.base import Job, columns
+from ams.pipeline.jobs.not_taken import NOT_TAKEN, UNKNOWN, unknown
 from ams.pipeline.parsing import parsed
 from ams.pipeline.postgres import Rows, address, check_table, connected, load, told, write
 from ams.pipeline.running import Run
@@ -32,6 +33,7 @@ PLACED = ("published", "topic", "offset")  # which of two messages that tell the
 _CREATE_LOCK = 7_245_301_001  # an advisory lock: two jobs that make the tables at once would get in each other's way
 
 REPORT = columns(("string", " ".join(KEY[1:])), ("timestamp", "at"), ("string", "status"), ("string", " ".join(TOLD)))
+READ = columns(REPORT, UNKNOWN)
 REPORTS = columns(
     ("string", "alarm project"), REPORT, ("timestamp", "published"), ("string", "topic"), ("bigint", "offset")
 )
@@ -52,18 +54,19 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 def run(run: Run, options: Options) -> None:
     """Write what the topics tell into `alarms` and `alarm_history`, and set aside what cannot be read."""
     to = address(options.database)
-    kept = run.table("reports", REPORTS)
+    kept, others = run.table("reports", REPORTS), run.table("not_taken", NOT_TAKEN)
     with connected(to) as connection:
         prepare(connection)
 
     def handle(messages: DataFrame, batch_id: int) -> None:
         latest = time.time() + 86_400  # clocks differ, but not by a day
-        with parsed(messages, partial(parse, latest=latest), REPORT) as (reports, broken):
+        with parsed(messages, partial(parse, latest=latest), READ) as (reports, broken):
             placed = reports.select("*", "source.*").withColumnRenamed("publish_time", "published")
             # The id of an alarm is a hash of all that makes it.
             found = placed.withColumn("alarm", F.md5(F.to_json(F.array(*KEY)))).select(*REPORTS.names)
             write(found, to, ["alarm"], _write_reports)
             run.append(kept, found, batch_id)
+            run.append(others, unknown(reports), batch_id)
             run.quarantine(broken, batch_id)
 
     run.stream(run.topic(*options.topics, maxOffsetsPerTrigger=str(options.batch_messages)), handle)

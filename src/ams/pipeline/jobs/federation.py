@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from ams.pipeline.columns import PLACE
 from ams.pipeline.jobs.base import Job, columns, first
 from ams.pipeline.jobs.federation_messages import parse, redacted
+from ams.pipeline.jobs.not_taken import NOT_TAKEN, UNKNOWN, unknown
 from ams.pipeline.parsing import parsed
 from ams.pipeline.running import Run
 from ams.pipeline.session import persisted
@@ -67,13 +68,14 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 def run(run: Run, options: Options) -> None:
     """Keep what was said, without its secrets, and tell from it where each deployment stands."""
-    table = run.table("records", KEPT)
+    table, others = run.table("records", KEPT), run.table("not_taken", NOT_TAKEN)
     redact = F.udf(redacted, "binary", useArrow=False)
 
     def handle(messages: DataFrame, batch_id: int) -> None:
-        with parsed(messages, parse, RECORD) as (records, broken):
+        with parsed(messages, parse, columns(RECORD, UNKNOWN)) as (records, broken):
             registry = F.substring_index("source.topic", "_", 1).alias("registry")
             run.append(table, records.select("source.*", registry, *RECORD.names), batch_id)
+            run.append(others, unknown(records), batch_id)
             run.quarantine(broken.withColumn("data", redact("data")), batch_id)
 
     def refresh() -> None:

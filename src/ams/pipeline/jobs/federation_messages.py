@@ -3,6 +3,8 @@
 - A *configuration* goes from the registry to the deployers: the service `id` shall be created, edited or deleted. It
   travels with the secrets of the services it configures.
 - An *answer* comes back from a deployer: what became of it.
+
+A field that fills no column and is not known to fill none is named in `not_taken`: nothing is dropped without a word.
 """
 
 import hashlib
@@ -14,7 +16,20 @@ from typing import Any
 import msgspec
 
 from ams.pipeline.errors import Broken
-from ams.pipeline.jobs.fields import Record, free_text, in_utf8, json_object, names, needed, one_of, read, text, whole
+from ams.pipeline.jobs.fields import (
+    Record,
+    field_names,
+    free_text,
+    in_utf8,
+    json_object,
+    names,
+    needed,
+    one_of,
+    read,
+    text,
+    unknown_fields,
+    whole,
+)
 
 MASK = "***"
 _WORDS = ("secret", "password", "private_key")
@@ -55,6 +70,25 @@ CONFIGURATION = names(
     text="tenant=tenant environment=integration_environment service_name=service_name protocol=protocol"
 )
 ANSWER = names(whole="status_code=status_code", text="client=client_id")
+
+TAKEN = {
+    "configuration": field_names("id external_id deployment_type client_id entity_id", CONFIGURATION),
+    "answer": field_names("id external_id state deployer_name error_description", ANSWER),
+}
+"""Fields that fill columns, by the kind of a message."""
+NOT_TAKEN = {
+    "configuration": field_names(
+        "service_description logo_uri policy_uri aup_uri website_url country contacts created_at application_type "
+        "organization_id organization_name organization_url "
+        "client_secret jwks jwks_uri redirect_uris post_logout_redirect_uris scope grant_types "
+        "token_endpoint_auth_method token_endpoint_auth_signing_alg code_challenge_method allow_introspection "
+        "reuse_refresh_token clear_access_tokens_on_refresh id_token_timeout_seconds "
+        "access_token_validity_seconds refresh_token_validity_seconds device_code_validity_seconds "
+        "metadata_url requested_attributes"
+    ),
+    "answer": field_names("agent_id"),
+}
+"""Fields that are known and fill no column; those of configurations make a new version all the same."""
 _ERROR_CHARACTERS = 500
 
 
@@ -69,7 +103,8 @@ def parse(data: bytes, attributes: Mapping[str, str]) -> Iterable[Record]:
         raise Broken("id is missing")
     # The id that the identity server knows the service by is a number with some, a text with others.
     external = str(external) if type(external) is int else text(record, "external_id")
-    return [{**found, "id": number, "external_id": external}]
+    others = unknown_fields(record, TAKEN[found["kind"]] | NOT_TAKEN[found["kind"]])
+    return [{**found, "id": number, "external_id": external, "not_taken": others}]
 
 
 def _configuration(record: Record) -> Record:

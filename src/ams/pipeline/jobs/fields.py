@@ -71,6 +71,23 @@ def json_object(data: bytes) -> Record:
     return an_object(json_value(data), "the message")
 
 
+def field_names(own: str, *tables: Names) -> frozenset[str]:
+    """Return the names of fields, written with blanks between, and those that tables of names read."""
+    return frozenset((*own.split(), *(name for table in tables for name, _ in table.values())))
+
+
+MAX_NAMES = 200
+"""Names of fields that fill no column, of a message at most."""
+MAX_NAME = 120
+"""Characters of such a name that are kept."""
+
+
+def unknown_fields(record: Record, known: Collection[str], path: str = "") -> list[str]:
+    """Return the names of fields that no row of `docs/reference/job-inputs.md` has, behind a path, in their order."""
+    unknown = sorted(name for name in record if name not in known)
+    return [f"{path}{name}"[:MAX_NAME] for name in unknown[:MAX_NAMES]]
+
+
 def an_object(value: object, name: str) -> Record:
     """Return a value that has to be an object."""
     if not isinstance(value, dict):

@@ -13,7 +13,7 @@ import structlog
 
 from ams.cluster.ownership import Ownership
 from ams.core.ack_ids import MAX_ACK_DEADLINE, identity_of
-from ams.core.clock import Clock, Milliseconds
+from ams.core.clock import Clock, Milliseconds, RetentionClock
 from ams.core.errors import AmsError, InvalidInput
 from ams.core.filters import Filter, parse
 from ams.core.names import Offset, ProjectName, SubscriptionId, TopicId
@@ -133,9 +133,17 @@ def _rules(options: ParallelOptions) -> Rules:
 class OpenSubscriptions:
     """Opens subscriptions when they are used first, and knows which ones are open."""
 
-    def __init__(self, registry: Registry, log: Log, cursors: CursorStore, clock: Clock, ownership: Ownership) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        log: Log,
+        cursors: CursorStore,
+        clock: Clock,
+        ownership: Ownership,
+        retention_clock: RetentionClock,
+    ) -> None:
         self._registry, self._log, self._cursors = registry, log, cursors
-        self._clock = clock
+        self._clock, self._retention_clock = clock, retention_clock
         self._ownership = ownership
         self._sooner = asyncio.Event()
         """Something is due sooner than the sweeper looks."""
@@ -196,7 +204,7 @@ class OpenSubscriptions:
     async def retain(self, opened: OpenSubscription) -> None:
         """Follow what retention took."""
         bounds = await self._log.bounds(opened.topic)
-        oldest = await oldest_for(self._log, opened.topic, opened.subscription, bounds, self._clock.wall())
+        oldest = await oldest_for(self._log, opened.topic, opened.subscription, bounds, self._retention_clock)
         if oldest <= opened.backlog.floor:
             return
         await self._cursors.retain(opened.subscription.id, opened.backlog.epoch, oldest)

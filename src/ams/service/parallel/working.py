@@ -7,7 +7,7 @@ settled messages before the answer; leases are not stored.
 from collections import Counter
 
 from ams.cluster.ownership import Ownership
-from ams.core.clock import Clock
+from ams.core.clock import Clock, RetentionClock
 from ams.core.names import SubscriptionId
 from ams.core.supervisor import Supervisor
 from ams.service.dead_letters import DeadLetters
@@ -30,10 +30,14 @@ class Working:
         dead_letters: DeadLetters,
         clock: Clock,
         ownership: Ownership | None = None,
+        retention_clock: RetentionClock | None = None,
     ) -> None:
-        """`ownership` absent: no other process works on subscriptions. Else requests may raise `OwnedElsewhere`."""
-        ownership = ownership or Ownership()
-        self.opened = OpenSubscriptions(deliverer.registry, deliverer.log, cursors, clock, ownership)
+        """`ownership` absent: no other process works on subscriptions. Else requests may raise `OwnedElsewhere`.
+
+        Messages go by `retention_clock`, absent: by one of its own.
+        """
+        ownership, retention_clock = ownership or Ownership(), retention_clock or RetentionClock(clock)
+        self.opened = OpenSubscriptions(deliverer.registry, deliverer.log, cursors, clock, ownership, retention_clock)
         self.storer = Storer(deliverer.registry, self.opened, cursors, clock)
         self.puller = Puller(deliverer, self.opened, self.storer, clock)
         self.settler = Settler(deliverer, cursors, self.opened, self.storer, clock)

@@ -9,12 +9,14 @@ the file for a line that the table has.
 
 What is refused or fails cannot fill the file, however often it is asked for: the first few requests of a user in a
 minute are an event each, and so are those of an address whose user is not known, such as failed logins. The others of
-that minute are one event, which says how many they were, when the minute is over.
+that minute are one event, which says how many they were, when the minute is over. While the disk has too little space
+for anything new, changes that are done are counted in the same way, but for deletions, which end by themselves.
 """
 
 import asyncio
 import contextlib
 import errno
+import itertools
 import os
 import re
 from collections import deque
@@ -25,7 +27,7 @@ from functools import partial
 import structlog
 
 from ams.core.attempts import Attempts
-from ams.core.clock import DAY, Clock, Milliseconds
+from ams.core.clock import DAY, Clock, Milliseconds, RetentionClock, publish_time
 from ams.core.errors import OUTCOME_UNKNOWN, AmsError
 from ams.core.names import new_uuid
 from ams.core.supervisor import Rounds, Supervisor
@@ -42,6 +44,7 @@ IN_DOUBT = re.compile(rf"{OUTCOME_UNKNOWN}|[\w ]+; it may have been carried out"
 MINUTE = 60_000  # milliseconds
 MAX_EVENTS_PER_ADDRESS = 10  # failed logins of an address in a minute that are events of their own
 MAX_EVENTS_PER_USER = 30  # the same of refusals, and of failures, of an action that a user asks for
+DELETION = ":delete"  # end of the actions that remove something: there are no more of them than things to remove
 MAX_SOURCES = 1000  # sources and actions that are told apart in a minute; all others are one event an action, unnamed
 
 logger = structlog.get_logger("ams.audit")
@@ -50,21 +53,32 @@ logger = structlog.get_logger("ams.audit")
 class Trail:
     """A file of events and the table that follows it. `days` is how long the table keeps events; 0 is no limit.
 
-    When the disk is full, the reserve of `space` is given back, and the line is written then.
+    Days go by `retention_clock`, absent: by one of the trail's own. When the disk is full, the reserve of `space` is
+    given back, and the line is written then.
     """
 
     def __init__(
-        self, path: str, records: AuditRecords, clock: Clock, *, days: int = 0, space: FreeSpace = UNLIMITED
+        self,
+        path: str,
+        records: AuditRecords,
+        clock: Clock,
+        *,
+        days: int = 0,
+        space: FreeSpace = UNLIMITED,
+        retention_clock: RetentionClock | None = None,
     ) -> None:
         self._space, self._path = space, path
         self._lines = LineFile(path)
         self._records, self._clock, self._days = records, clock, days
+        self._retention_clock = retention_clock or RetentionClock(clock)
         self._news = asyncio.Event()
         self._unwritten: deque[AuditEvent] = deque(maxlen=UNWRITTEN)
         self._following: asyncio.Task[None] | None = None
         self._pruning = Rounds(PRUNING, PRUNE_SECONDS, self._prune, partial(logger.warning, "audit.not_pruned"))
         self._by_address = _Repeats("address", MAX_EVENTS_PER_ADDRESS)
         self._by_user = _Repeats("actor", MAX_EVENTS_PER_USER)
+        self._changes = _Repeats("actor", MAX_EVENTS_PER_USER, are_changes=True)
+        self._is_disk_full = False  # whether anything new is refused for want of space
         self._minute_began = clock.monotonic()
         self._minutes = Rounds(REPEATS, MINUTE / 1000, self._flush_if_over)
         self.failures = 0  # events whose line could not be written
@@ -79,6 +93,7 @@ class Trail:
         except OSError as error:
             await logger.aerror("audit.file_failed", path=self._path, reason=error.strerror)
         self._news.set()
+        await self.look_at_space()
         self._following = supervisor.task(TABLE, self._follow(supervisor))
         await self._minutes.start(supervisor)
         if self._days:
@@ -88,21 +103,33 @@ class Trail:
     async def record(self, event: AuditEvent) -> None:
         """Record an event: when this returns, its line is in the file. Never raises; failures are logged.
 
-        One that is not done may be counted instead, if its user or address has had many in this minute.
+        One that is not done may be counted instead, if its user or address has had many in this minute; on a full disk
+        also one that is, or may be.
         """
         event = fitting(event)
-        if event.result != DONE and not (event.result == FAILED and IN_DOUBT.fullmatch(event.reason)):
+        repeats = self._repeats_of(event)
+        if repeats is not None:
             await self._flush_if_over()
-            repeats = self._by_user if event.actor and event.action != LOGIN else self._by_address
             if not repeats.is_first(event):
+                self._news.set()  # for a look at the disk
                 return
         await self._write(event)
 
     async def flush(self) -> None:
         """Record what was counted in this minute, and begin a new one."""
         self._minute_began = self._clock.monotonic()
-        for event in (*self._by_address.end(), *self._by_user.end()):
+        for event in (*self._by_address.end(), *self._by_user.end(), *self._changes.end()):
             await self._write(event)
+
+    async def look_at_space(self) -> None:
+        """Note whether the disk has space for anything new: between events, as their lines must not wait for it."""
+        self._is_disk_full = await asyncio.to_thread(self._space.growth_refusal) is not None
+
+    def _repeats_of(self, event: AuditEvent) -> "_Repeats | None":
+        """Return where an event is counted; None: it is written whatever came before."""
+        if event.result == DONE or (event.result == FAILED and IN_DOUBT.fullmatch(event.reason)):
+            return self._changes if self._is_disk_full and not event.action.endswith(DELETION) else None
+        return self._by_user if event.actor and event.action != LOGIN else self._by_address
 
     async def _flush_if_over(self) -> None:
         if self._clock.monotonic() - self._minute_began >= MINUTE:
@@ -155,6 +182,7 @@ class Trail:
             await self._news.wait()
             self._news.clear()
             try:
+                await self.look_at_space()
                 await self.bring_in()
                 is_behind = False
             except (AmsError, OSError) as error:
@@ -168,8 +196,8 @@ class Trail:
             await asyncio.sleep(BATCH_SECONDS)
 
     async def _prune(self) -> None:
-        now = self._clock.wall()
-        gone = await self._records.prune(Milliseconds(max(now - self._days * DAY, 0)), now)
+        until = Milliseconds(max(self._retention_clock.wall() - self._days * DAY, 0))
+        gone = await self._records.prune(until, self._clock.wall())
         if gone:
             await logger.ainfo("audit.pruned", events=gone, older_than_days=self._days)
 
@@ -370,18 +398,24 @@ OTHERS = ""
 
 @dataclass(slots=True)
 class _Minute:
-    """Refusals of one source and action within a minute."""
+    """Events of one source and action within a minute."""
 
     times: int = 0
     more: AuditEvent | None = None  # stands for those beyond the first few
+    since: Milliseconds = Milliseconds(0)  # when the first of these came
 
 
 class _Repeats:
-    """Refusals and failures of a minute, by source (the `field` of an event), action and result."""
+    """Events of a minute, by source (the `field` of an event), action and result.
 
-    def __init__(self, field: str, each: int) -> None:
+    One that stands for many has the resource and the reason of the last. Of changes, all must stay findable: it has
+    what their resources have in common, the reason if it is always the same, and when the first came.
+    """
+
+    def __init__(self, field: str, each: int, *, are_changes: bool = False) -> None:
         self._field = field
         self._each = each
+        self._are_changes = are_changes
         self._minutes: dict[tuple[str, ...], _Minute] = {}
 
     def is_first(self, event: AuditEvent) -> bool:
@@ -396,6 +430,11 @@ class _Repeats:
         if minute.times <= self._each and is_known:
             return True
         more = minute.more or event
+        if minute.more is None:
+            minute.since = event.at
+        if self._are_changes:
+            reason = event.reason if event.reason == more.reason else ""
+            event = replace(event, resource=_common_path(event.resource, more.resource), reason=reason)
         minute.more = replace(  # who and where stay only while all say the same; the rest is that of the last
             event,
             actor=event.actor if event.actor == more.actor else "",
@@ -407,7 +446,22 @@ class _Repeats:
     def end(self) -> list[AuditEvent]:
         """Return the events that stand for all that was counted, and begin anew."""
         minutes, self._minutes = self._minutes, {}
-        return [minute.more for minute in minutes.values() if minute.more is not None]
+        return [self._summed(minute.more, minute.since) for minute in minutes.values() if minute.more is not None]
+
+    def _summed(self, event: AuditEvent, since: Milliseconds) -> AuditEvent:
+        if not self._are_changes or event.times == 1:
+            return event
+        first = f"the first at {publish_time(since)}"
+        return replace(event, reason=f"{first}; {event.reason}" if event.reason else first)
+
+
+def _common_path(one: str, other: str) -> str:
+    """Return a path if both are the same, else the folder that both are in."""
+    if one == other:
+        return one
+    pairs = zip(one.split("/")[:-1], other.split("/")[:-1], strict=False)
+    same = [part for part, _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)]
+    return "".join(f"{part}/" for part in same)
 
 
 class FailedLogins:

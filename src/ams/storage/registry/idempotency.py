@@ -26,10 +26,16 @@ class IdempotencyRecords(Records):
     """Implements `IdempotencyStore` of the log on Kafka. Rows of a topic go with it."""
 
     async def claim(self, topic: TopicId, key: bytes, content: bytes, end: Offset, mark: str) -> Claim | None:
-        said = {"topic": topic_id_text(topic), "key": key, "content": content, "log_end": end, "mine": mark}
+        said: dict[str, Any] = {
+            "topic": topic_id_text(topic),
+            "key": key,
+            "content": content,
+            "log_end": end,
+            "mine": mark,
+        }
 
         def work(connection: Connection) -> Claim | None:
-            row = _CLAIM.run(connection, clock=self._clock, **said).one()
+            row = _CLAIM.run(connection, clock=self._clock, retention_clock=self._retention_clock, **said).one()
             return None if row.mark == mark else _claim(row)
 
         try:
@@ -38,16 +44,22 @@ class IdempotencyRecords(Records):
             raise TopicGone from None
 
     async def known(self, topic: TopicId, key: bytes) -> Claim | None:
-        said = {"topic": topic_id_text(topic), "key": key}
+        said: dict[str, Any] = {"topic": topic_id_text(topic), "key": key}
 
         def work(connection: Connection) -> Claim | None:
-            row = _KNOWN.run(connection, clock=self._clock, **said).first()
+            row = _KNOWN.run(connection, retention_clock=self._retention_clock, **said).first()
             return _claim(row) if row else None
 
         return await self._database.read(work)
 
     async def take_over(self, topic: TopicId, key: bytes, claim: Claim, content: bytes, mark: str) -> bool:
-        said = {"topic": topic_id_text(topic), "key": key, "version": claim.version, "content": content, "mine": mark}
+        said: dict[str, Any] = {
+            "topic": topic_id_text(topic),
+            "key": key,
+            "version": claim.version,
+            "content": content,
+            "mine": mark,
+        }
         bearer = select(publish_claims.c.mark).where(_is(topic, key))
 
         def work(connection: Connection) -> bool:
@@ -78,10 +90,11 @@ class IdempotencyRecords(Records):
 
     async def forget_old(self, ages: Mapping[TopicId, Milliseconds]) -> None:
         rows = [(topic_id_text(topic), age) for topic, age in ages.items()]
-        said = {"most": PORTION, "youngest": min(ages.values(), default=0)}
+        said: dict[str, Any] = {"most": PORTION, "youngest": min(ages.values(), default=0)}
 
         def work(connection: Connection) -> int:
-            return _FORGET_OLD[connection.dialect.name].run(connection, rows, clock=self._clock, **said).rowcount
+            forgetting = _FORGET_OLD[connection.dialect.name]
+            return forgetting.run(connection, rows, retention_clock=self._retention_clock, **said).rowcount
 
         while await self._database.put(work) >= PORTION:
             pass
@@ -112,7 +125,7 @@ def _claim(row: Row[Any]) -> Claim:
     return Claim(row.content, Offset(row.log_end), Milliseconds(max(0, row.age)), row.version, appended)
 
 
-_COLUMNS = 'content, log_end, {now} - claimed_at AS age, version, mark, first, messages, "time"'
+_COLUMNS = 'content, log_end, {believed} - claimed_at AS age, version, mark, first, messages, "time"'
 _CLAIM = Statement(f"""
     INSERT INTO publish_claims (topic_id, key, content, log_end, claimed_at, version, mark)
     VALUES (:topic, :key, :content, :log_end, {{now}}, 0, :mine)
@@ -127,18 +140,19 @@ _TAKE_OVER = Statement("""
     """)
 _OLD = """
     SELECT old.{row} FROM {{given}}
-    JOIN publish_claims AS old ON old.topic_id = text(0) AND old.claimed_at < {{now}} - number(1)
+    JOIN publish_claims AS old ON old.topic_id = text(0) AND old.claimed_at < {{believed}} - number(1)
     LIMIT :most
 """
 # Old rows are found by their place: by their key it takes ten times as long. The age stands here once more, as a claim
 # that is taken over at this moment is new.
 _FORGET_OLD = {
     "sqlite": Statement(
-        f"DELETE FROM publish_claims WHERE rowid IN ({_OLD.format(row='rowid')}) AND claimed_at < {{now}} - :youngest"  # noqa: S608 - as above
+        f"DELETE FROM publish_claims WHERE rowid IN ({_OLD.format(row='rowid')})"  # noqa: S608 - as above
+        " AND claimed_at < {believed} - :youngest"
     ),
     "postgresql": Statement(
         f"DELETE FROM publish_claims WHERE ctid = ANY(ARRAY({_OLD.format(row='ctid')}))"  # noqa: S608 - as above
-        " AND claimed_at < {now} - :youngest"
+        " AND claimed_at < {believed} - :youngest"
     ),
 }
 _ADD_BYTES = Statement("""

@@ -36,7 +36,7 @@ class SnapshotRecords(Records):
             project_id=made.project_id, name=made.name, topic_id=topic, floor=made.floor, done=packed(made.done),
             created_on=made.created_on, expires_on=made.expires_on, labels=made.labels,
         )  # fmt: skip
-        has_expired = snapshots.c.expires_on <= self._clock.wall()
+        has_expired = snapshots.c.expires_on <= self._retention_clock.wall()
         expired = sa.delete(snapshots).where(_is(made.project_id, made.name), has_expired)
         of_project = snapshots.c.project_id == made.project_id
         count = self._there(sa.select(sa.func.count()).select_from(snapshots)).where(of_project)
@@ -95,7 +95,7 @@ class SnapshotRecords(Records):
         return await self._database.change(change) > 0
 
     def _there(self, statement: Any) -> Any:
-        return statement.where(snapshots.c.expires_on > self._clock.wall())
+        return statement.where(snapshots.c.expires_on > self._retention_clock.wall())
 
 
 _LISTED: sa.Select[Any] = sa.select(

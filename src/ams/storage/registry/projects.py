@@ -9,7 +9,17 @@ from sqlalchemy import ColumnElement, Connection, FromClause, Row, delete, exist
 from ams.core import quotas
 from ams.core.clock import Milliseconds
 from ams.core.names import ProjectId, ProjectName, SubscriptionId, TopicId, UserId, new_uuid, topic_id
-from ams.core.quotas import COUNTED, MEMBERS, NO_LIMITS, SCHEMA_BYTES, SCHEMAS, SUBSCRIPTIONS, TOPICS, Quotas
+from ams.core.quotas import (
+    COUNTED,
+    MEMBERS,
+    NO_LIMITS,
+    REVISION_BYTES,
+    SCHEMA_BYTES,
+    SCHEMAS,
+    SUBSCRIPTIONS,
+    TOPICS,
+    Quotas,
+)
 from ams.core.versions import ANY_VERSION, Precondition
 from ams.storage.database.database import Database, first
 from ams.storage.database.invalidation import PROJECT, Cache, Invalidation
@@ -197,7 +207,7 @@ _USES: Mapping[str, Sequence[_Use]] = {
     SCHEMA_BYTES: [
         (
             schemas.c.project_id,
-            func.sum(schema_revisions.c.bytes),
+            func.sum(schema_revisions.c.bytes + REVISION_BYTES),
             schema_revisions.join(schemas, schemas.c.id == schema_revisions.c.schema_id),
         )
     ],

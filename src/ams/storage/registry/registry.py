@@ -5,7 +5,7 @@ from typing import Self, TypeVar
 
 from sqlalchemy import Connection
 
-from ams.core.clock import Clock, SystemClock
+from ams.core.clock import Clock, RetentionClock, SystemClock
 from ams.core.errors import RegistryUnavailable
 from ams.core.names import SubscriptionId
 from ams.core.quotas import Quotas
@@ -40,11 +40,18 @@ class Registry:
     """All records. Calls raise `RegistryUnavailable` when the database cannot answer."""
 
     def __init__(
-        self, database: Database, secrets: Secrets, clock: Clock, cache_size: int, quotas: Quotas | None = None
+        self,
+        database: Database,
+        secrets: Secrets,
+        clock: Clock,
+        cache_size: int,
+        quotas: Quotas | None = None,
+        retention_clock: RetentionClock | None = None,
     ) -> None:
         self._database, self._secrets, self._clock = database, secrets, clock
         self.quotas = QuotaRecords(database, quotas or Quotas())
-        self.shared = shared = Shared(database, secrets, clock, self.quotas, cache_size)
+        retention_clock = retention_clock or RetentionClock(clock)
+        self.shared = shared = Shared(database, secrets, clock, retention_clock, self.quotas, cache_size)
         self.users = UserRecords(shared)
         self.named_tokens = NamedTokenRecords(shared)
         self.bindings = BindingRecords(shared, self.users)
@@ -73,16 +80,18 @@ class Registry:
         space: FreeSpace = UNLIMITED,
         cache_size: int = CACHE_SIZE,
         quotas: Quotas | None = None,
+        retention_clock: RetentionClock | None = None,
     ) -> Self:
         """Open the database at `url`, making or migrating its tables; `key` (32 bytes) encrypts the tokens.
 
+        Snapshots and idempotency keys end by `retention_clock`, absent: by one of the registry's own.
         Raises `Unusable` for another database or key; `RegistryUnavailable` for a PostgreSQL that does not answer.
         """
         secrets = Secrets(key)
         database = await opened(
             url, REGISTRY, keys, secrets.fingerprint, other_key=_OTHER_KEY, password=password, space=space
         )
-        return cls(database, secrets, clock or SystemClock(), cache_size, quotas)
+        return cls(database, secrets, clock or SystemClock(), cache_size, quotas, retention_clock)
 
     def history(self) -> SharedHistory:
         """Return the history that all nodes share."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import sqlalchemy as sa
 
-from ams.core.clock import Clock
+from ams.core.clock import Clock, RetentionClock
 from ams.core.errors import InvalidInput
 from ams.core.names import UserId
 from ams.storage.database.database import Database
@@ -26,11 +26,19 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 K = TypeVar("K", bound="DataclassInstance")
 
+_DATABASE_NOW = "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"
 _PARTS = {
-    "sqlite": {"given": "json_each(:rows) AS given", "now": ":now", "joined": "group_concat", "kept": ""},
+    "sqlite": {
+        "given": "json_each(:rows) AS given",
+        "now": ":now",
+        "believed": ":believed",
+        "joined": "group_concat",
+        "kept": "",
+    },
     "postgresql": {
         "given": "json_array_elements(CAST(:rows AS json)) AS given",
-        "now": "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)",
+        "now": _DATABASE_NOW,
+        "believed": _DATABASE_NOW,
         "joined": "string_agg",
         "kept": "FOR KEY SHARE OF subscriptions",
     },
@@ -45,6 +53,7 @@ class Statement:
     """A statement whose text has parts that differ between the databases.
 
     `{now}` is the time in milliseconds: this process's on SQLite, which no other process uses; else the database's.
+    `{believed}` is that of this process's `RetentionClock` there: ages go by it, so that a wrong time forgets nothing.
     `{joined}` is the function that joins texts. With `{kept}` at its end no subscription goes before its row is there.
     `{given}` are the rows, whose third field is `text(2)` or `number(2)`. They are given as one JSON text: a statement
     for each would give up the interpreter each time.
@@ -62,13 +71,15 @@ class Statement:
         /,
         *,
         clock: Clock | None = None,
+        retention_clock: RetentionClock | None = None,
         **said: object,
     ) -> sa.CursorResult[Any]:
-        """Run the statement; `clock` is for `{now}`, `said` are its other parameters."""
+        """Run the statement; `clock` is for `{now}`, `retention_clock` for `{believed}`, `said` for all others."""
         if rows is not None:
             said["rows"] = json.dumps(rows)
-        if clock is not None and connection.dialect.name == "sqlite":
-            said["now"] = clock.wall()
+        if connection.dialect.name == "sqlite":
+            clocks = {"now": clock, "believed": retention_clock}
+            said |= {name: each.wall() for name, each in clocks.items() if each is not None}
         return connection.execute(self._texts[connection.dialect.name], said)
 
 
@@ -84,6 +95,7 @@ class Shared(NamedTuple):
     database: Database
     secrets: Secrets
     clock: Clock
+    retention_clock: RetentionClock
     quotas: "QuotaRecords"
     cache_size: int
 
@@ -92,7 +104,7 @@ class Records:
     """A part of the registry."""
 
     def __init__(self, shared: Shared) -> None:
-        self._database, self._secrets, self._clock, self._quotas, _ = shared
+        self._database, self._secrets, self._clock, self._retention_clock, self._quotas, _ = shared
 
 
 def record(kind: type[K], row: sa.Row[Any], **more: Any) -> K:

@@ -414,6 +414,70 @@ def test_one_byte_that_is_not_utf_8_costs_its_record_alone() -> None:
     assert sum(each["wall"] for each in found if not isinstance(each, Broken)) == 999 * 3600
 
 
+BROKEN = [tuple(row) for row in rows("accounting", "Bytes that are not UTF-8")]
+MARK = "MARK"  # a broken byte takes its place
+NAMES = {"job": "LocalJobId", "StAR": "StorageSystem", "CAR": "JobIdentity/LocalJobId", "ip": "uuid"}
+
+
+def with_broken_byte(form: str, place: str) -> bytes:
+    """Return a message of three records, with a byte that is not UTF-8 in the second."""
+    found = [dict(RECORDS[form]) for _ in range(3)]
+    second, name = found[1], "RecordIdentity@recordId" if place == "an attribute" else NAMES[form]
+    match place:
+        case "a key":
+            second[MARK] = "x"
+        case "a list":
+            second["FQAN"] = [MARK]
+        case "a value" | "an attribute":
+            second[name] = f"one{MARK}"
+    beginning = [line for line, named in BEGINNINGS if named == form][-1]
+    if form == "job":
+        message = text(beginning, *found)
+    elif form == "ip":
+        message = json.dumps({**json.loads(beginning), "UsageRecords": found})
+    else:
+        space = reader.STAR if form == "StAR" else reader.CAR
+        whole = [as_xml(beginning, space, each).decode() for each in found]
+        inner = [each[each.index(">") + 1 : each.rindex("<")] for each in whole]
+        if place == "a comment":
+            inner[1] = inner[1].replace(">", f"><!-- {MARK} -->", 1)
+        elif place == "between records":
+            inner[1] += MARK
+        message = whole[0][: whole[0].index(">") + 1] + "".join(inner) + whole[0][whole[0].rindex("<") :]
+    assert message.count(MARK) == 1
+    return message.encode().replace(MARK.encode(), b"\xff")
+
+
+@pytest.mark.parametrize(("form", "place", "result"), BROKEN, ids=[" ".join(row) for row in BROKEN])
+def test_a_broken_byte_in_any_form_costs_its_record_alone(form: str, place: str, result: str) -> None:
+    found = list(records(with_broken_byte(form, place), NOW))
+
+    broken = [str(each) for each in found if isinstance(each, Broken)]
+    assert broken == ([f"record 2: {result.removeprefix('set aside: ')}"] if result.startswith("set aside") else [])
+    assert len(found) == 3
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (CAR.replace("SITE", "S\0E").encode().replace(b"\0", b"\xff").replace(b"</urf:Usage", b"</\xff"), "is not XML"),
+        (b'<?xml version="1.0" encoding="iso-8859-1"?><a>\xff</a', "is not XML"),
+        (b'{"Type": "APEL Public IP message\xff", "Version": "0.2", "UsageRecords": []}', "its type and version are"),
+        (b'[{"ExecUnitID": "\xff', "not JSON"),
+    ],
+)
+def test_what_is_broken_in_its_frame_too_is_set_aside_whole(data: bytes, reason: str) -> None:
+    with pytest.raises(Broken, match=reason):
+        list(records(data, NOW))
+
+
+def test_a_text_in_the_encoding_it_tells_is_whole() -> None:
+    latin = CAR.replace("SITE-A", "S\xcfTE").replace("utf-8", "iso-8859-1").replace("UTF-8", "iso-8859-1")
+    latin = latin if latin.startswith("<?xml") else f'<?xml version="1.0" encoding="iso-8859-1"?>{latin}'
+
+    assert {row["site"] for row in records(latin.encode("iso-8859-1"), NOW)} == {"S\xcfTE"}
+
+
 MESSAGES = {
     "text": text(INDIVIDUAL, JOB, JOB),
     "machines": text(CLOUD, VM),

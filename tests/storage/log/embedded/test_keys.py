@@ -33,6 +33,17 @@ async def test_a_key_older_than_the_window_counts_as_new_also_after_a_restart(en
         assert (await log.append(topic, texts("b"), key="k")).first == 2
 
 
+async def test_a_clock_that_leaps_ahead_forgets_no_key(engine: Embedded) -> None:
+    async with engine.opened(idempotency_window=HOUR) as log:
+        topic = await new_topic(log)
+        first = await log.append(topic, texts("a"), key="k")
+        engine.clock.step(8 * DAY)
+        assert await log.append(topic, texts("a"), key="k") == first
+        engine.clock.step(-8 * DAY)
+        assert await log.append(topic, texts("a"), key="k") == first
+        assert (await log.bounds(topic)).end == 1
+
+
 async def test_without_a_window_a_key_is_known_as_long_as_its_topic_keeps_messages(engine: Embedded) -> None:
     """Also in the class the topic was in before."""
     async with engine.opened(retention=DAY) as log:

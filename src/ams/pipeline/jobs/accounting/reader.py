@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from xml.etree.ElementTree import Element, ParseError  # the classes only; defusedxml parses
 
+import msgspec
 from defusedxml.common import DefusedXmlException
 from defusedxml.ElementTree import fromstring
 
@@ -20,7 +21,12 @@ CAR: Final = "{http://eu-emi.eu/namespaces/2012/11/computerecord}"
 
 _END_OF_RECORD: Final = re.compile(rb"%%[ \t]*$", re.MULTILINE)
 _LINE_END: Final = re.compile(rb"\r\n?")
+_XML_ENCODING: Final = re.compile(rb"""<\?xml[^>]*\sencoding\s*=\s*["']([A-Za-z0-9._-]+)""")
+_NOT_UTF_8: Final = re.compile("[\udc80-\udcff]+")
+_MARKS: Final = range(0xE000, 0xF900)  # characters that mean nothing, to mark what is not UTF-8
 _HEADER: Final = re.compile(r"\s*([A-Za-z-]+)\s*:\s*[vV]?\s*([0-9.]+)\s*")
+
+NOT_UTF_8: Final = "is not UTF-8"  # the reason for which a record is set aside
 
 Said = tuple[Form, Iterator[tuple[str, object]]]
 """The form of a record, and its keys and values; going through them raises `Broken` for what is no record at all."""
@@ -54,8 +60,7 @@ def records(data: bytes, now: datetime) -> Iterator[Row | Broken]:
     """Read all records of a text, yielding `Broken` for each that is not one; raises `Broken` for another text."""
     text = in_utf8(data).strip()
     if text.startswith(b"<"):
-        # What an XML text says of its encoding no longer holds when it came in another.
-        said = _in_xml(data if data.strip() == text else text.decode("utf-8", "replace"))
+        said = _in_xml(text, had_mark=data.strip() != text)
     else:
         said = _in_json(text) if text.startswith((b"{", b"[")) else _in_text(text)
     for number, (form, pairs) in enumerate(said, 1):
@@ -93,7 +98,7 @@ def _lines(block: bytes) -> Iterator[tuple[str, str]]:
     try:
         text = block.decode()
     except UnicodeDecodeError as error:
-        raise Broken("is not UTF-8") from error
+        raise Broken(NOT_UTF_8) from error
     for line in text.split("\n"):
         key, colon, value = line.partition(":")
         if colon:
@@ -102,8 +107,25 @@ def _lines(block: bytes) -> Iterator[tuple[str, str]]:
             raise Broken(f"a line without a colon: {key[:20]!r}")
 
 
+def _marked(data: bytes) -> tuple[str, str]:
+    """Return a text with a mark for whatever in it is not UTF-8, and the mark, which is nowhere else in it.
+
+    Marks let a text be parsed of which a few records are broken; without them one byte would cost them all.
+    """
+    text = data.decode("utf-8", "surrogateescape")
+    mark = next((chr(each) for each in _MARKS if chr(each) not in text), chr(_MARKS[0]))
+    return _NOT_UTF_8.sub(mark, text), mark
+
+
 def _in_json(data: bytes) -> Iterator[Said]:
-    document = json_value(data)
+    mark = ""
+    try:
+        document = json_value(data)
+    except Broken:
+        text, mark = _marked(data)
+        if mark not in text:
+            raise
+        document = json_value(text.encode())
     form, found = ENERGY, document if isinstance(document, list) else [document]
     if isinstance(document, dict) and "UsageRecords" in document:
         told, found = (str(document.get("Type")), str(document.get("Version"))), document["UsageRecords"]
@@ -113,31 +135,49 @@ def _in_json(data: bytes) -> Iterator[Said]:
     elif not found or not all(isinstance(each, dict) and "ExecUnitID" in each for each in found):
         raise Broken("is JSON, but no kind of record we know")
     for each in found:
-        yield form, _items(each)
+        yield form, _items(each, mark)
     if form is not ENERGY:
         yield from _beside(sorted(document.keys() - {"Type", "Version", "UsageRecords"}), form, "UsageRecords")
 
 
-def _items(found: Any) -> Iterator[tuple[str, object]]:
+def _items(found: Any, mark: str) -> Iterator[tuple[str, object]]:
     if not isinstance(found, dict):
         raise Broken("is not an object")
+    if mark and mark.encode() in msgspec.json.encode(found):
+        raise Broken(NOT_UTF_8)
     yield from found.items()
 
 
-def _in_xml(data: bytes | str) -> Iterator[Said]:
+def _root(data: bytes, *, had_mark: bool) -> tuple[Element, str]:
+    """Return the root element, and the mark of what in it is not UTF-8; empty: all of it is.
+
+    What an XML text says of its encoding no longer holds when a byte order mark said another.
+    """
+    told = _XML_ENCODING.match(data)
+    is_utf_8 = had_mark or told is None or told[1].lower() in (b"utf-8", b"utf8", b"us-ascii")
     try:
-        root = fromstring(data, forbid_dtd=True)
+        try:
+            return fromstring(data.decode() if had_mark else data, forbid_dtd=True), ""
+        except (ParseError, ValueError):
+            text, mark = _marked(data)
+            if not is_utf_8 or mark not in text:
+                raise
+            return fromstring(text, forbid_dtd=True), mark
     except (ParseError, DefusedXmlException, ValueError, LookupError) as error:
         raise Broken("is not XML that is safe to read") from error
+
+
+def _in_xml(data: bytes, *, had_mark: bool) -> Iterator[Said]:
+    root, mark = _root(data, had_mark=had_mark)
     forms = ((STAR, "StorageUsageRecord", STORAGE), (CAR, "UsageRecord", CAR_JOB))
     found = next((each for each in forms if root.tag.removesuffix("s") == f"{each[0]}{each[1]}"), None)
     if found is None:
         raise Broken(f"its root element is {root.tag[:100]!r}, which is no kind of record we know")
     space, name, form = found
     if root.tag == space + name:
-        yield form, _elements(root, space)
+        yield form, _record_elements(root, space, mark)
         return
-    yield from ((form, _elements(each, space)) for each in root.findall(space + name))
+    yield from ((form, _record_elements(each, space, mark)) for each in root.findall(space + name))
     tags = (each.tag.removeprefix(space) for each in root if isinstance(each.tag, str))
     yield from _beside((tag for tag in tags if tag != name and not tag.startswith("{")), form, name)
 
@@ -145,6 +185,14 @@ def _in_xml(data: bytes | str) -> Iterator[Said]:
 def _beside(keys: Iterable[str], form: Form, name: str) -> Iterator[Said]:
     """Give what stands beside the records of a message as a record of its own, which an unknown key sets aside."""
     yield from ((form, iter([(f"{key[:20]} beside {name}", None)])) for key in keys)
+
+
+def _record_elements(element: Element, space: str, mark: str) -> Iterator[tuple[str, str]]:
+    if mark:
+        attributes = (value for each in element.iter() for value in each.attrib.values())
+        if any(mark in each for each in (*element.itertext(), *attributes)):
+            raise Broken(NOT_UTF_8)
+    yield from _elements(element, space)
 
 
 def _elements(element: Element, space: str, path: str = "") -> Iterator[tuple[str, str]]:

@@ -7,7 +7,7 @@ from functools import partial
 
 import structlog
 
-from ams.core.clock import Clock, Milliseconds, SystemClock
+from ams.core.clock import Clock, Milliseconds, RetentionClock, SystemClock
 from ams.core.errors import LogUnavailable, TooLarge, TopicGone
 from ams.core.messages import Message, Stored, batch_of
 from ams.core.names import Offset, TopicId, topic_id_text
@@ -41,8 +41,9 @@ class EmbeddedLog:
     """Keeps the promise of `ams.storage.log.base.Log` in a folder. Used from one event loop; made by `open`."""
 
     def __init__(
-        self, restored: Restored, folder: str, files: Disk, clock: Clock, options: LogOptions, supervisor: Supervisor
-    ) -> None:
+        self, restored: Restored, folder: str, files: Disk, clock: Clock, options: LogOptions, supervisor: Supervisor,
+        retention_clock: RetentionClock,
+    ) -> None:  # fmt: skip
         self.recovered: Recovery = restored.report
         self._loop = asyncio.get_running_loop()
         self._clock, self._options, self._supervisor = clock, options, supervisor
@@ -59,9 +60,12 @@ class EmbeddedLog:
         by_class = writers(restored.open, restored.sequence, folder, files, options, self._spares)
         self._committer = Committer(by_class, self._space, clock, options, restored.commit, self._tell)
         self._thread = supervisor.thread(WRITING, "ams-log-committer", self._committer.run, self._writing_ended)
-        self._upkeep = Upkeep(self._state, self._committer, files, clock, options, self._damage, self._spares)
+        self._retention_clock = retention_clock
+        self._upkeep = Upkeep(
+            self._state, self._committer, files, clock, options, self._damage, self._spares, retention_clock
+        )
         self._ahead = Ahead(by_class, files, folder, clock, options)
-        self._keys = Keys(self._state, self._upkeep.look_up, clock, options)
+        self._keys = Keys(self._state, self._upkeep.look_up, retention_clock, options)
         self._reader = Reader(catalog, self._damage, self._upkeep.look_up)
         self._writing_ahead: asyncio.Task[None] | None = None
         self._outbox: list[Append | Control] = []
@@ -77,14 +81,18 @@ class EmbeddedLog:
         clock: Clock | None = None,
         options: LogOptions | None = None,
         supervisor: Supervisor | None = None,
+        retention_clock: RetentionClock | None = None,
     ) -> "EmbeddedLog":
-        """Open the log in `folder`, made if need be, and recover it. Raises `Unusable`."""
+        """Open the log in `folder`, made if need be, and recover it. Raises `Unusable`.
+
+        Messages and idempotency keys go by `retention_clock`, absent: by one of the log's own.
+        """
         files, clock, options = files or Disk(), clock or SystemClock(), options or LogOptions()
         restored = await asyncio.to_thread(recover, files, folder, options)
         for trimmed in restored.report.trimmed:
             logger.warning("log.trimmed", **trimmed._asdict())
         supervisor = supervisor or Supervisor()
-        log = cls(restored, folder, files, clock, options, supervisor)
+        log = cls(restored, folder, files, clock, options, supervisor, retention_clock or RetentionClock(clock))
         await asyncio.to_thread(log._space.keep_reserve)
         log._thread.start()
         if log._state.unsealed:
@@ -253,11 +261,6 @@ class EmbeddedLog:
         """Cut nothing for its size that is needed; make room early for owners that are `pressed`, over their limits."""
         self._upkeep.keep_needed(needed, pressed)
 
-    @property
-    def leap(self) -> Milliseconds:
-        """How far the time of day leapt ahead, so that retention waits; 0 while it does not."""
-        return self._upkeep.retention_clock.leap
-
     def segment_files(self) -> Sequence[str]:
         """Return the files that hold messages now. From any thread."""
         return [each.path for each in list(self._state.catalog) if each.length]
@@ -329,7 +332,7 @@ class EmbeddedLog:
 
     async def _aged(self, topic: TopicId) -> TopicState:
         state = self._topic(topic)
-        now = self._upkeep.retention_clock.wall()
+        now = self._retention_clock.wall()
         if now >= state.age_due:
             await self._age(state, now)
         return state

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, cast
 
-from ams.core.clock import Clock, Milliseconds
+from ams.core.clock import Milliseconds, RetentionClock
 from ams.core.errors import KeyReused, LogUnavailable, OutcomeUnknown
 from ams.core.messages import Message
 from ams.core.names import TopicId
@@ -169,9 +169,9 @@ class LogState:
 class Keys:
     """The keys of all topics; made by `EmbeddedLog`."""
 
-    def __init__(self, state: LogState, look_up: LookUp, clock: Clock, options: LogOptions) -> None:
+    def __init__(self, state: LogState, look_up: LookUp, retention_clock: RetentionClock, options: LogOptions) -> None:
         self._state, self._look_up = state, look_up
-        self._clock, self._options = clock, options
+        self._retention_clock, self._options = retention_clock, options
 
     async def answered(self, topic: TopicState, messages: Sequence[Message], key: str) -> Appended | None:
         """Return what was answered to a key, None when it is new (`Log.answered`); waits for appends under way."""
@@ -223,7 +223,7 @@ class Keys:
     async def _answer(self, topic: TopicState, hashed: bytes, messages: Sequence[Message]) -> Appended | None:
         """Return what was answered to a key; None when it is new to its window."""
         window = self._options.idempotency_window or topic.retention or self._options.retention
-        since, catalog = Milliseconds(self._clock.wall() - window), self._state.catalog
+        since, catalog = Milliseconds(self._retention_clock.wall() - window), self._state.catalog
         for segment in catalog.may_hold(hashed, since):
             answered = await self._look_up(partial(catalog.answered_in, segment, topic.id, hashed))
             if answered is not None and answered.appended.time >= since:

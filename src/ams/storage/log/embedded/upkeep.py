@@ -120,6 +120,7 @@ class Upkeep:
         options: LogOptions,
         damage: DamageTracker,
         spares: Spares,
+        retention_clock: RetentionClock,
     ) -> None:
         self._state = state
         self._data_folder = options.data_folder or state.folder
@@ -131,7 +132,7 @@ class Upkeep:
         self._turn = asyncio.Lock()
         self._rebuilding = asyncio.Lock()
         self.rounds = Rounds("upkeep of the log", options.check_interval_ms / 1000, self._round)
-        self.retention_clock = RetentionClock(clock)
+        self._retention_clock = retention_clock
         self._needed: Needed | None = None
         self._pressed: Pressed = tuple
         self._uncounted = [each for each in state.catalog if each.head is not None]  # of earlier runs
@@ -274,9 +275,7 @@ class Upkeep:
         logger.info("log.cut", file=segment.path, bytes=segment.length, reason=reason)
 
     async def _cut_old(self) -> None:
-        was_waiting, now = self.retention_clock.leap, self.retention_clock.wall()
-        if self.retention_clock.leap and not was_waiting:
-            logger.warning("log.clock_leapt", seconds=self.retention_clock.leap // 1000)
+        now = self._retention_clock.wall()
         for segment in list(self._state.catalog):
             if segment.head is not None and segment.newest < now - segment.kind.age:
                 await self._cut(segment, "age")

@@ -9,7 +9,7 @@ from typing import Self
 import structlog
 from aiokafka.errors import KafkaError
 
-from ams.core.clock import Milliseconds, SystemClock
+from ams.core.clock import Milliseconds, RetentionClock, SystemClock
 from ams.core.errors import LogUnavailable, TooLarge, TopicGone, Unavailable
 from ams.core.messages import Fragment, Message, Stored, batch_of, sent_bytes
 from ams.core.names import Offset, TopicId
@@ -71,6 +71,7 @@ class KafkaLog:
         options: KafkaOptions,
         store: IdempotencyStore,
         supervisor: Supervisor | None = None,
+        retention_clock: RetentionClock | None = None,
     ) -> None:
         supervisor = supervisor or Supervisor()
         self._connection, self._options = connection, options
@@ -84,13 +85,22 @@ class KafkaLog:
         self._supervisor = supervisor
         self._rounds = Rounds("upkeep of the log", _ROUND_SECONDS, self._round, partial(logger.warning, "log.upkeep"))
         self._round_number, self._was_away = 0, False
-        self._clock = SystemClock()
+        self._retention_clock = retention_clock or RetentionClock(SystemClock())
         self._closed = False
 
     @classmethod
-    async def open(cls, options: KafkaOptions, store: IdempotencyStore, supervisor: Supervisor | None = None) -> Self:
-        """Connect to the brokers, or go on trying in the background. `store` is not closed with the log."""
-        log = cls(await Connection.open(options), options, store, supervisor)
+    async def open(
+        cls,
+        options: KafkaOptions,
+        store: IdempotencyStore,
+        supervisor: Supervisor | None = None,
+        retention_clock: RetentionClock | None = None,
+    ) -> Self:
+        """Connect to the brokers, or go on trying in the background. `store` is not closed with the log.
+
+        A shorter retention removes messages by `retention_clock`, absent: by one of the log's own.
+        """
+        log = cls(await Connection.open(options), options, store, supervisor, retention_clock)
         with contextlib.suppress(LogUnavailable):  # it is tried again until it is there
             await log._sender.identify()
         log._was_away = not log._connection.reachable  # the start, which waits for it, says so then
@@ -151,7 +161,7 @@ class KafkaLog:
         if age < before.age:
             with _Noticing(self._topics, partition):
                 oldest, end = await self._reader.bounds(partition)
-                kept = await self._reader.offset_at(partition, Milliseconds(self._clock.wall() - age))
+                kept = await self._reader.offset_at(partition, Milliseconds(self._retention_clock.wall() - age))
                 before_cut = end if kept is None else kept
                 if before_cut > oldest:
                     await delete_records(self._connection, partition, before_cut, self._connection.deadline())

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import sqlite3
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from ams.service.delivering import Deliverer
 from ams.service.push.runner import PushRunner
 from ams.storage import folder as data_folder
 from tests.app.client import Client
+from tests.support.held_disk import locked
 from tests.support.served import served
 from tests.support.service import running_service
 from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
@@ -124,13 +124,6 @@ async def test_a_service_that_drains_serves_on_while_it_says_that_it_is_not_read
         await serving
         with pytest.raises(httpx.ConnectError):
             await client.get(urls[0] + "/v1/status")
-
-
-@contextlib.contextmanager
-def locked(database: Path) -> Iterator[None]:
-    with contextlib.closing(sqlite3.connect(database, isolation_level=None)) as connection:
-        connection.execute("BEGIN IMMEDIATE")
-        yield
 
 
 @contextlib.contextmanager

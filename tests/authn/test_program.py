@@ -24,6 +24,7 @@ from ams.core.errors import BadSettings, Unusable
 from ams.core.settings import Seconds
 from ams.core.supervisor import Supervisor
 from ams.storage.folder import Folder
+from tests.support.documents import written
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 NEEDED = {"AMS_AUTHN_CERT": "c.pem", "AMS_AUTHN_CERT_KEY": "c.key", "AMS_AUTHN_CLIENT_CA": "authorities"}
@@ -37,11 +38,6 @@ JSON: dict[str, Any] = {
     "verify_certificate": True, "client_cert_host_verification": True, "syslog_enabled": True,
     "server_read_timeout": 6, "server_header_read_timeout": 7, "server_write_timeout": 16, "server_idle_timeout": 61,
 }  # fmt: skip
-
-
-def written(path: Path, content: Any) -> str:
-    path.write_text(content if isinstance(content, str) else json.dumps(content))
-    return str(path)
 
 
 @pytest.mark.parametrize(

@@ -151,11 +151,6 @@ async def test_p34_health_tells_the_state_that_keeps_a_server_from_working(
     assert await client.health(details=True) == unable
 
 
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority.make(tmp_path_factory.mktemp("certificates"))
-
-
 @contextlib.asynccontextmanager
 async def secure(authority: Authority, host: str) -> AsyncIterator[ReferencePushServer]:
     pair = authority.signs("push", hosts=[host])

@@ -1,6 +1,7 @@
 """Documents as a reader follows them: their commands run in a folder like a clone, their output compared."""
 
 import doctest
+import json
 import os
 import re
 import shlex
@@ -138,3 +139,9 @@ def _outputs(printed: str) -> Iterator[tuple[int, str]]:
     _, *rest = re.split(r"^@@ (\d+)\n", printed, flags=re.MULTILINE)
     for number, output in zip(rest[::2], rest[1::2], strict=True):
         yield int(number), output
+
+
+def written(path: Path, content: object) -> str:
+    """Write a text, or a value in JSON; return the path."""
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return str(path)

@@ -58,3 +58,9 @@ async def wait_until_async(
         assert time.monotonic() < deadline, f"not true within {seconds} s; the last value was {found!r}"
         looks += 1
         await asyncio.sleep(0 if looks < 50 else min(_FIRST_PAUSE_SECONDS * (looks - 49), _LONGEST_PAUSE_SECONDS))
+
+
+async def some_turns() -> None:
+    """Let everybody go on who was woken, and whom these wake."""
+    for _ in range(20):
+        await asyncio.sleep(0)

@@ -5,7 +5,7 @@ import json
 import os
 import random
 import signal
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -18,6 +18,7 @@ from ams.validation.long_checks import DATA, MAX_WAITING, MESSAGE, PAYLOAD, Chec
 from ams.validation.references import References
 from ams.workers import Pool
 from tests.support.waiting import wait_until_async
+from tests.workers.jobs import children
 
 MYSELF = {"$ref": "#"}
 LISTS = {"type": "array", "items": MYSELF}
@@ -222,13 +223,6 @@ SLOW = task(ENDLESS_SCHEMA, Piece(0, PAYLOAD, LONG_TEXT))
 
 
 @pytest.fixture
-async def pool() -> AsyncIterator[Pool]:
-    made = Pool(2)
-    yield made
-    await made.close()
-
-
-@pytest.fixture
 def checks(pool: Pool) -> LongChecks:
     return LongChecks(pool, 60)
 
@@ -307,17 +301,17 @@ async def test_a_project_with_many_tasks_waits_for_itself(checks: LongChecks) ->
 
 
 async def test_a_process_that_was_ended_is_begun_again(checks: LongChecks) -> None:
-    others = _children()
+    others = children()
     await checks.check("P", NUMBERS)
-    (worker,) = _children() - others
+    (worker,) = children() - others
     os.kill(worker, signal.SIGKILL)
-    await wait_until_async(lambda: worker not in _children())
+    await wait_until_async(lambda: worker not in children())
 
     assert len(await checks.check("P", NUMBERS)) == 2
 
 
 async def test_a_stop_ends_what_is_under_way(pool: Pool) -> None:
-    checks, others = LongChecks(pool, 60), _children()
+    checks, others = LongChecks(pool, 60), children()
     await checks.check("P", NUMBERS)
     first = asyncio.ensure_future(checks.check("P", SLOW))
     await asyncio.sleep(0.01)
@@ -328,10 +322,4 @@ async def test_a_stop_ends_what_is_under_way(pool: Pool) -> None:
         await first
     with pytest.raises(Overloaded, match="^The service is stopping$"):
         await checks.check("P", NUMBERS)
-    assert _children() <= others
-
-
-def _children() -> set[int]:
-    """Return the processes this one began, those of other tests' services among them."""
-    with open(f"/proc/self/task/{os.getpid()}/children") as children:
-        return {int(each) for each in children.read().split()}
+    assert children() <= others

@@ -25,6 +25,7 @@ from ams.authn.values import UNREADABLE, Presented
 from ams.core.errors import BadSettings, CertificateRefused
 from ams.http.tls import Certificate
 from ams.web.listener import ListenerLimits
+from local_cluster.ports import free_port
 from tests.authn.http.front import HEADER, Served, answered, relaying, served
 from tests.support import authorities
 from tests.support.authorities import DAY, NOW
@@ -333,11 +334,6 @@ def test_a12_what_is_no_address_is_not_believed_to_be_one(behind: Served, proxy:
 def test_a12_others_come_as_themselves(behind: Served, jane: Pair) -> None:
     said = behind.ask(cert=jane, headers={"X-Forwarded-For": "192.0.2.1"})
     assert (said["subject"], said["address"]) == ("CN=Jane,C=GR", "127.0.0.1")
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        return int(sock.getsockname()[1])
 
 
 @pytest.fixture(scope="module")

@@ -339,6 +339,7 @@ async def streamed(folder: Path, kind: Parallel, plant: Plant = nothing, sentenc
             await wait_until_async(lambda: trial.tells(sentence))
         else:
             await parallel.wait_for_end(trial.admin, [kind], PATIENCE_SECONDS)
+        await asyncio.to_thread(subscriber.stop)  # while there is a service to give messages back to
 
     try:
         return await trial.run(folder, plant, begin, go_on, pubsub_port=port, pubsub_emulator=True)

@@ -230,6 +230,15 @@ def test_a_full_disk_leaves_nothing_behind(data: Path, tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["data"]
 
 
+def test_a_disk_without_enough_room_is_told_before_anything_is_copied(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ams.storage.files.Disk.free_bytes", lambda *_: 1000)
+    with pytest.raises(Unusable, match="bytes are needed and 1,000 are free; nothing is left of it"):
+        take(str(data), str(tmp_path / "b"))
+    assert sorted(os.listdir(tmp_path)) == ["data"]
+
+
 def test_what_a_killed_backup_left_is_replaced(data: Path, tmp_path: Path) -> None:
     (tmp_path / "b.partial" / "log").mkdir(parents=True)
     (tmp_path / "b.partial" / "log" / "junk").write_text("junk")

@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
+from ams.core.clock import Milliseconds
 from ams.core.push_config import EXPONENTIAL, LINEAR, MATTERMOST, SLOWSTART
 from ams.http.routes.push import MAX_STATE_BYTES
 from ams.push import worker as worker_module
-from ams.push.report import ACKNOWLEDGE, ACTIVE, CONSUME, RETRYING, SEND, STOPPED, text
+from ams.push.report import ACKNOWLEDGE, ACTIVE, CONSUME, RETRYING, SEND, STOPPED, Report, text
 from ams.push.retry import MAX_BYTES
 from ams.push.sender import CircuitOpen, EndpointAnswer, SendFailed
 from ams.push.upstream import Away, Gone, Pulled, Refused, UpstreamError
@@ -405,6 +406,23 @@ async def test_p4_a_defect_is_logged_once_without_its_text_and_the_worker_goes_o
     assert "a payload" not in json.dumps(logs)
     assert bench.last_failure.detail == "unexpected RuntimeError"
     assert len(bench.naps.taken) == 2
+
+
+async def test_a_defect_beside_the_cycle_is_logged_and_the_worker_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    failures, waiting = [KeyError("planted")], Report.waiting
+
+    def breaks_once(report: Report, until: Milliseconds | None) -> None:
+        if failures:
+            raise failures.pop()
+        waiting(report, until)
+
+    monkeypatch.setattr(Report, "waiting", breaks_once)
+    with capture_logs() as logs:
+        async with working(2, ScriptedSender(ERROR, OK)) as bench:
+            await bench.idle()
+
+    assert [each["event"] for each in logs if each["log_level"] == "error"] == ["push.worker_failed"]
+    assert bench.upstream.acknowledged[-1] == 1
 
 
 # Dead letters

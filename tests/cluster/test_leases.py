@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Seque
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, TypeVar
+from unittest.mock import AsyncMock, call
 
 import msgspec
 import pytest
@@ -17,6 +18,7 @@ from sqlalchemy import text
 from ams.cluster.lease_table import MAX_STATES, OtherHolders, StoredLeases
 from ams.cluster.leases import LEASE_SECONDS, NOTHING, Heartbeat, Leases, MemoryLeases, RememberedLeases
 from ams.core.clock import ManualClock
+from ams.core.errors import RegistryUnavailable
 from ams.core.names import SubscriptionId, SubscriptionName, TopicName
 from ams.push.report import RETRYING, SEND
 from ams.storage.registry.registry import Registry
@@ -251,6 +253,19 @@ async def test_after_a_restart_only_what_is_held_is_given_until_every_lease_has_
     assert await leases.heartbeat(Heartbeat("old", frozenset({one})), wanted) == {one}
     clock.advance(1)
     assert await leases.heartbeat(Heartbeat("new", NONE), wanted) == {two}
+
+
+async def test_that_there_are_no_others_is_noted_again_when_the_disk_has_room() -> None:
+    clock, one = ManualClock(), frozenset({SubscriptionId("one")})
+    others = AsyncMock(are_there=AsyncMock(return_value=True), note=AsyncMock(side_effect=[RegistryUnavailable, None]))
+    leases = RememberedLeases(clock, "own", others)
+
+    await leases.heartbeat(Heartbeat("own", NONE), one)
+    for _ in range(3):
+        clock.advance(round(LEASE_SECONDS * 1000))
+        assert await leases.heartbeat(Heartbeat("own", NONE), one) == one
+
+    assert others.note.await_args_list == [call(False), call(False)]
 
 
 async def test_a_process_that_delivers_itself_waits_after_a_restart_only_when_there_were_others(tmp_path: Path) -> None:

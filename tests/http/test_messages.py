@@ -381,6 +381,19 @@ async def test_what_no_worker_does_is_done_in_place_and_nobody_waits_for_one_to_
     await pool.close()
 
 
+@pytest.mark.parametrize(
+    ("said", "waits"),
+    [(b"", True), (b"false", True), (b'"false"', True), (b"true", False), (b'"true"', False), (b'""', False),
+     (b'"no"', False)],
+)  # fmt: skip
+def test_10_1_only_false_or_nothing_waits(said: bytes, waits: bool) -> None:
+    body = b'{"returnImmediately": %b}' % said if said else b"{}"
+
+    assert messages.pull_request(body) == (1, waits)
+    with pytest.raises(InvalidInput, match="^Invalid Pull Parameters Arguments$"):
+        messages.pull_request(b'{"returnImmediately": 1}')
+
+
 def test_jobs_return_bytes_of_their_own() -> None:
     body = bytearray(b'{"messages":[{"data":"aGk="}]}')
     ids = bytearray(b'{"ackIds":["%b3"]}' % PREFIX.encode())

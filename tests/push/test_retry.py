@@ -8,10 +8,12 @@ from hypothesis import strategies as st
 
 from ams.core.push_config import EXPONENTIAL, HTTP_ENDPOINT, LINEAR, MAX_MESSAGES, SLOWSTART, PushConfig
 from ams.push.retry import (
+    DEFAULT_PERIOD,
     EXPONENTIAL_MOST,
     FIRST,
     JITTER,
     LINEAR_MOST,
+    MOST_PERIOD,
     RETRY_AFTER_MOST,
     SLOWSTART_MOST,
     History,
@@ -22,6 +24,7 @@ from ams.push.retry import (
     first_batch,
     halved,
     longest,
+    policy_of,
     succeeded,
 )
 from tests.push.keepers import pulled
@@ -103,6 +106,13 @@ def test_p17_what_an_endpoint_asks_for_is_waited_up_to_an_hour_and_shortens_noth
     assert delay >= max(without[1], int(1000 * min(seconds, RETRY_AFTER_MOST)))
     assert delay <= max(without[1], 1000 * min(max(seconds, 0), RETRY_AFTER_MOST) * (1 + JITTER))
     assert state == without[0]
+
+
+@pytest.mark.parametrize("policy", [LINEAR, EXPONENTIAL, SLOWSTART])
+def test_a_period_of_zero_is_the_usual_one_and_one_that_no_push_server_could_be_told_is_cut(policy: str) -> None:
+    for period, told in ((0, DEFAULT_PERIOD), (5, 5), (2**63 - 1, MOST_PERIOD)):
+        assert policy_of(PushConfig(HTTP_ENDPOINT, retry_policy=policy, retry_period=period)) == Policy(policy, told)
+    assert MOST_PERIOD < 2**33
 
 
 # Which messages are put aside, and after how many refusals

@@ -5,7 +5,9 @@ import asyncio
 import pytest
 
 from ams.cluster.ownership import Ownership
-from ams.core.errors import AckTimeout, CursorsUnavailable
+from ams.core.ack_ids import AckId
+from ams.core.errors import AckTimeout, CursorsUnavailable, InvalidInput
+from ams.core.names import Offset
 from ams.service.parallel.opening import LONGEST_LEASE
 from ams.service.seeking import Seeker
 from ams.service.subscriptions import Subscriptions
@@ -120,6 +122,18 @@ async def switch_on(site: Site, *, has_cover: bool = True) -> None:
     engines, cover = site.engines, site.working.storer.cover if has_cover else None
     subscriptions = Subscriptions(engines.registry, engines.log, engines.cursors, cover=cover)
     await subscriptions.change(site.caller, SUB, {"enable_exactly_once_delivery": True})
+
+
+async def test_an_extension_that_is_refused_covers_nothing(site: Site) -> None:
+    await switch_on(site)
+    await site.publish(0, 1)
+    [given] = await site.pull(1)
+    await site.acknowledge([given])
+    with pytest.raises(InvalidInput):
+        await site.extend([AckId(Offset(77), given.hand_out)], 600)
+    site.begin_again()
+    site.engines.clock.advance(2 * COVERED_LONGER)
+    assert await site.offsets() == [1]
 
 
 async def test_leases_that_were_out_are_kept_although_nobody_asked_for_anything_since(site: Site) -> None:

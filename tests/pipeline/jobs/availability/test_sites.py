@@ -267,6 +267,7 @@ def test_the_least_available_site_comes_first_and_one_without_figures_last() -> 
     [*_, figures] = sections(Board(FIGURES, BOARD_SPANS))
 
     assert "nan" not in as_page(Board(FIGURES, BOARD_SPANS))
+    assert sections(Board(FIGURES[:0], {}))[0].text == "No day has been computed yet."
     assert list(cells.columns) == ["2024-03-04", "2024-03-05"]
     assert list(cells.index) == ["SITE-A", "SITE-C", "SITE-B"]
     assert [row[:2] for row in figures.content[0].body][:2] == [("SITE-A", 70.81509), ("SITE-C", 98.0)]

@@ -24,8 +24,7 @@ HEADER = "the-header-of-a-receiver"
 ENCODED = base64.b64encode(PAYLOAD).decode()
 MESSAGE = {"data": ENCODED, "attributes": {"k": ATTRIBUTE}}
 PUBLISH = {"messages": [MESSAGE]}
-IN_LOG = {ENCODED, ATTRIBUTE}
-"""What the log's segments hold, as is their purpose."""
+IN_LOG = {ENCODED, ATTRIBUTE}  # what the log's segments hold, as is their purpose
 
 
 class Day:

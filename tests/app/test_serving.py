@@ -30,8 +30,7 @@ from tests.support.served import served
 from tests.support.service import running_service
 from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
 
-DRAIN_SECONDS = 47.0
-"""No other sleep is so long."""
+DRAIN_SECONDS = 47.0  # no other sleep is so long
 HOSTS = {True: ("0.0.0.0", "::", "192.0.2.7", "ams.example"), False: ("127.0.0.1", "127.0.0.9", "::1", "localhost")}
 WITH_TLS: list[dict[str, Any]] = [
     {"host": "::", "cert": "c.pem", "key": "k.pem"},

@@ -15,8 +15,7 @@ from ams.client import Client, Message, ReceivedMessage, wire
 from ams.client.wire import ParallelOptions
 from tests.support.served import Served
 
-FASTER = 5
-"""How much faster time passes where leases have to end, the shortest of which are of ten seconds."""
+FASTER = 5  # how much faster time passes where leases have to end, the shortest of which are of ten seconds
 
 
 class Handler:

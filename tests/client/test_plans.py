@@ -178,8 +178,7 @@ def test_a_message_without_a_time_is_not_of_ams() -> None:
         world.run(world.planner().pull("P", "S", 1, wait=False))
 
 
-LOST = "lost"
-"""The service does what is asked, and its answer does not arrive."""
+LOST = "lost"  # the service does what is asked, and its answer does not arrive
 troubles = st.lists(st.sampled_from([None, DOWN, BUSY, LATE, LOST]), max_size=60)
 
 

@@ -27,8 +27,7 @@ from tests.support.waiting import wait_until
 
 SECONDS = 30
 LONGER_THAN_A_LEASE = 12 / FASTER
-ON_ONE_FACE = pytest.mark.parametrize("face", ["asyncio"])
-"""For what the worker decides, which is one for both faces."""
+ON_ONE_FACE = pytest.mark.parametrize("face", ["asyncio"])  # for what the worker decides, which is one for both faces
 EXACTLY_ONCE = {"enable_exactly_once_delivery": True}
 
 

@@ -35,11 +35,9 @@ KINDS = ("memory", "sqlite", "postgresql")
 class Keeper:
     leases: Leases
     subscriptions: Sequence[SubscriptionId]
-    pass_time: Callable[[float], Awaitable[None]]
-    """Moves the time by so many seconds."""
+    pass_time: Callable[[float], Awaitable[None]]  # moves the time by so many seconds
     registry: Registry | None = None
-    clock: ManualClock | None = None
-    """Of the keeper that forgets all when its process ends."""
+    clock: ManualClock | None = None  # of the keeper that forgets all when its process ends
 
     def restart(self) -> None:
         """Begin another life of the process; holders elsewhere live on."""
@@ -335,8 +333,7 @@ class Process:
     def __init__(self, name: str) -> None:
         self.name = name
         self.told = NONE
-        self.delivers = NONE
-        """What it is at, what it shall finish and leave included."""
+        self.delivers = NONE  # what it is at, what it shall finish and leave included
         self.ends = 0.0
         self.leaving = False
 
@@ -465,8 +462,7 @@ class Lives(RuleBasedStateMachine):
             seen |= each.delivers
 
 
-EXAMPLES = {"memory": (20, 40), "sqlite": (4, 30), "postgresql": (6, 30)}
-"""How many, and how long each."""
+EXAMPLES = {"memory": (20, 40), "sqlite": (4, 30), "postgresql": (6, 30)}  # how many, and how long each
 
 
 @pytest.mark.parametrize(

@@ -201,8 +201,7 @@ class Site:
         self.put_off: list[str] = []
         self.begun = 0
         self.ended = 0
-        self.errors: list[Exception] = []
-        """How the next rounds end; the others end well."""
+        self.errors: list[Exception] = []  # how the next rounds end; the others end well
         self.open = asyncio.Event()
         self.open.set()
         """Until this is set rounds hang."""

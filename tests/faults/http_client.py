@@ -111,11 +111,9 @@ class Traffic:
     """What is on its way now, and what became of it."""
 
     flying: Counter[Kind] = field(default_factory=Counter)
-    hits: set[tuple[int, Kind]] = field(default_factory=set)
-    """Which death left which kind of request without an answer."""
+    hits: set[tuple[int, Kind]] = field(default_factory=set)  # which death left which kind of request without an answer
     refusals: Counter[str] = field(default_factory=Counter)
-    without_retry_after: int = 0
-    """Refusals for a reason of the service's own (5xx) that do not say when to try again."""
+    without_retry_after: int = 0  # refusals for a reason of the service's own (5xx) that do not say when to try again
     dropped: int = 0
     stopping: bool = False
     _begun: dict[Kind, asyncio.Event] = field(default_factory=lambda: {kind: asyncio.Event() for kind in Kind})

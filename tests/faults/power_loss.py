@@ -34,8 +34,7 @@ from tests.storage.log.engines import HOUR, Embedded
 AGES = (None, HOUR, 24 * HOUR)
 CALLS = ("sync", "sync", "sync", "write", "open", "sync_folder", "rename", "unlink", "truncate")
 ENDINGS = ("close", "kill", "power loss", "power loss")
-TAKES = (0, 0, 50, 50, HOUR // 8, 21 * HOUR)
-"""Milliseconds by which time passes within a call of the disk."""
+TAKES = (0, 0, 50, 50, HOUR // 8, 21 * HOUR)  # milliseconds by which time passes within a call of the disk
 TOPICS = 5
 SHOWN = 10
 
@@ -45,8 +44,7 @@ class Tally:
     scenarios: int = 0
     endings: Counter[str] = field(default_factory=Counter)
     failed_calls: int = 0
-    appends: Counter[str] = field(default_factory=Counter)
-    """By what was answered: `done`, `refused`, `unknown`."""
+    appends: Counter[str] = field(default_factory=Counter)  # by what was answered: `done`, `refused`, `unknown`
     broken: list[tuple[int, str]] = field(default_factory=list)
 
     def add(self, other: "Tally") -> None:

@@ -44,12 +44,9 @@ from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
 pytestmark = pytest.mark.embedded("faults are planted in the embedded engines")
 
 Patch = pytest.MonkeyPatch
-Plant = Callable[[Patch], None]
-"""Puts a fault into the service."""
-Use = Callable[["Trial"], Awaitable[None]]
-"""What clients do between a start of the service and its end."""
-ORDERED = parallel.KINDS[0]._replace(name="", topic="t")
-"""Of no parallel subscription."""
+Plant = Callable[[Patch], None]  # puts a fault into the service
+Use = Callable[["Trial"], Awaitable[None]]  # what clients do between a start of the service and its end
+ORDERED = parallel.KINDS[0]._replace(name="", topic="t")  # of no parallel subscription
 
 
 class Trial:

@@ -137,8 +137,7 @@ class Answers:
 @dataclass
 class Found:
     states: int = 0
-    moved: int = 0
-    """Pages that checkpoints moved from the WAL to the database."""
+    moved: int = 0  # pages that checkpoints moved from the WAL to the database
     outcomes: Mapping[str, int] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
 

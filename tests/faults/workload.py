@@ -17,13 +17,10 @@ from tests.faults.payload import held, is_poisoned, keyed_message, message, name
 
 T = TypeVar("T", bound=Attempt)
 
-BEYOND = 5
-"""How far behind what it was given a consumer acknowledges when it does so wrongly."""
+BEYOND = 5  # how far behind what it was given a consumer acknowledges when it does so wrongly
 BULK = 100
-MOST_LEASED = 60
-"""Messages of a pull of a parallel subscription; no more than an error names ids of."""
-SHORT = 1
-"""Seconds to which a lease is cut when its messages are forgotten."""
+MOST_LEASED = 60  # messages of a pull of a parallel subscription; no more than an error names ids of
+SHORT = 1  # seconds to which a lease is cut when its messages are forgotten
 _PREFIX = PROJECT.removeprefix("/v1/")
 
 

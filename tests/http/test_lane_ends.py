@@ -253,8 +253,7 @@ async def test_an_error_in_one_answer_of_a_group_is_that_of_one_request(
 
 # Limits
 
-SIZES = 150, 200, 200, 250, 150
-"""KiB of bodies."""
+SIZES = 150, 200, 200, 250, 150  # KiB of bodies
 WANTED = b'{"maxMessages":"9","returnImmediately":"true"}'
 KIB = 1024
 SETTINGS: dict[str, Any] = {

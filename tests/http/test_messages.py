@@ -113,8 +113,7 @@ def test_1_2_null_is_absent_in_a_map_of_texts() -> None:
 
 # Publish bodies, which have to give what a plain reading of each message gives, whatever the body
 
-Told = tuple[list[Message], int, int, int, int] | str
-"""Messages and their counts, or the text of an error."""
+Told = tuple[list[Message], int, int, int, int] | str  # messages and their counts, or the text of an error
 
 _reader = Reader(PublishBody, lambda: InvalidInput("Invalid Message Arguments"))
 

@@ -54,8 +54,7 @@ class HaProxy:
         self.told: list[str] = []
         self.under_way = [2, 1, 0]
         self.new_is = "UP"
-        self.looks = 0
-        """How often it was asked for its statistics."""
+        self.looks = 0  # how often it was asked for its statistics
         self._listening = socket.socket(socket.AF_UNIX)
         self._listening.bind(self.path)
         self._listening.listen()

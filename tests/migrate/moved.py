@@ -102,10 +102,8 @@ class Kept:
 
     def __init__(self, found: Converted) -> None:
         self._topics = {each.kafka: (number, each) for number, each in enumerate(found.topics)}
-        self.changed: dict[str, dict[int, str]] = {}
-        """By topic and offset, data that is another."""
-        self.holes: dict[str, set[int]] = {}
-        """By topic, offsets of what cannot be read."""
+        self.changed: dict[str, dict[int, str]] = {}  # by topic and offset, data that is another
+        self.holes: dict[str, set[int]] = {}  # by topic, offsets of what cannot be read
 
     def bounds(self, topic: str) -> Bounds:
         return self._topics[topic][1].bounds
@@ -134,8 +132,7 @@ class Old:
     changes: list[tuple[bytes, bytes]] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
     tokens: list[str] = field(default_factory=list)
-    in_query: bool = False
-    """Whether tokens in headers are passed over, as by the reference unless told otherwise."""
+    in_query: bool = False  # whether tokens in headers are passed over, as by the reference unless told otherwise
 
 
 @contextlib.contextmanager

@@ -27,8 +27,7 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 SECONDS = 240
-NOTHING = Standing(batch=-1, time="", messages=0)
-"""Where a run stands before its first batch."""
+NOTHING = Standing(batch=-1, time="", messages=0)  # where a run stands before its first batch
 COPY = """\
 source: {topic: plants, max_messages: 40}
 sink: {topic: copy, data: data}

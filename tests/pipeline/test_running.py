@@ -195,8 +195,7 @@ def test_lost_messages_end_a_run_unless_it_is_told_to_skip_them(runs: Runs, gard
     assert offsets == [0, 1, 2, 7, 8]
 
 
-SECONDS = 240
-"""A start of Spark, on a busy machine."""
+SECONDS = 240  # a start of Spark, on a busy machine
 DEFINITION = """\
 source: {topic: plants}
 steps: [{derive: {text: cast(data as string)}}]

@@ -371,8 +371,7 @@ for topic in sys.argv[2:]:
         print(error.code.name, error.message)
 """
 """Publishes one message to each topic; in a process of its own, as gRPC reads its CA certificates once."""
-PROGRAM_SECONDS = 180
-"""Until a program has surely failed; on a busy machine it takes long to begin."""
+PROGRAM_SECONDS = 180  # until a program has surely failed; on a busy machine it takes long to begin
 
 
 @pytest.fixture

@@ -368,8 +368,7 @@ def extended(client: Any, ids: list[str], futures: list["Future[Any]"], seconds:
     client.modify_ack_deadline(asked)
 
 
-given_back = partial(extended, seconds=0)
-"""Has it give messages back as failed."""
+given_back = partial(extended, seconds=0)  # has it give messages back as failed
 
 
 @pytest.mark.parametrize("ask", [acknowledged, extended, given_back])

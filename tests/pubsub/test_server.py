@@ -39,8 +39,7 @@ from tests.support.waiting import PATIENCE_SECONDS, wait_until
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 SETTINGS, PING, GOAWAY = 4, 6, 7
 ACK = 1
-PING_SECONDS = 10
-"""Between pings: the least that users may set in the libraries for Go, Java and Python."""
+PING_SECONDS = 10  # between pings: the least that users may set in the libraries for Go, Java and Python
 
 
 async def _forgotten_failure(error: BaseException) -> None:

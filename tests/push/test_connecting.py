@@ -119,8 +119,7 @@ async def test_of_a_body_that_is_not_taken_only_a_piece_is_kept_besides(tmp_path
 
 # What an endpoint has to answer, over real TLS
 
-trust = functools.cache(guard.trust)
-"""Made once: there are many CAs to be read."""
+trust = functools.cache(guard.trust)  # made once: there are many CAs to be read
 HASH = "ab" * 32
 LOOPBACK = networks("127.0.0.0/8,::1/128", "push_allow")
 

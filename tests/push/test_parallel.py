@@ -35,10 +35,8 @@ class BacklogHandOuts:
         progress = Progress(Offset(0), 1, 1, BitMap64(), {}, None)
         self.backlog = Backlog(progress, "abcdef", rules, end=Offset(0), grace_until=Milliseconds(0))
         self.dead: dict[int, Verdict] = {}
-        self.waits: list[int] = []
-        """What messages that failed were told to wait."""
-        self.failing: dict[str, list[UpstreamError]] = {"lease": [], "acknowledge": []}
-        """What the next calls raise."""
+        self.waits: list[int] = []  # what messages that failed were told to wait
+        self.failing: dict[str, list[UpstreamError]] = {"lease": [], "acknowledge": []}  # what the next calls raise
         self._waiting = 0
         self._changed = asyncio.Event()
 

@@ -16,8 +16,7 @@ from ams.wire.projects import SchemaBody
 from tests.support.use_cases import TOPIC, UseCases
 
 X = "X"
-LONG = 40_000
-"""Characters of a text that is checked by a worker."""
+LONG = 40_000  # characters of a text that is checked by a worker
 
 
 def record(field: str, kind: str = "string") -> dict[str, Any]:

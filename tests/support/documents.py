@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
-ENDPOINT = "https://localhost:8080"
-"""Where documents say the service is; tests put the real place there."""
+ENDPOINT = "https://localhost:8080"  # where documents say the service is; tests put the real place there
 NOTHING: Mapping[str, str] = {}
-SECONDS = 180.0
-"""Until what a document shows has surely failed; on a busy machine each command takes seconds to begin."""
+SECONDS = 180.0  # until what a document shows has surely failed; on a busy machine each command takes seconds to begin
 
 _FENCE = re.compile(r"^ *```(?P<kind>[^\n]*)\n(?P<text>.*?)^ *```$", re.MULTILINE | re.DOTALL)
 _LANGUAGES = {"python", "js", "go", "java"}

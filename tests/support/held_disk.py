@@ -18,8 +18,7 @@ class HeldDisk(Disk):
     def __init__(self) -> None:
         self._may_go_on = threading.Event()
         self._may_go_on.set()
-        self.is_broken = False
-        """Whether it stores nothing more, and says so."""
+        self.is_broken = False  # whether it stores nothing more, and says so
 
     def hold(self) -> None:
         self._may_go_on.clear()

@@ -13,8 +13,7 @@ from tests.support import shape
 
 _OF_PROCESSES = {"broker": "kafka", "postgres": "postgres", "haproxy": "haproxy", "s3": "go"}
 """First words of the names of processes, and the marks of tests that start them."""
-_running: list[pytest.Item] = []
-"""The test at work, if there is one."""
+_running: list[pytest.Item] = []  # the test at work, if there is one
 
 
 class MissingMark(Exception):

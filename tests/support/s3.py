@@ -103,8 +103,7 @@ class Once:
     """Do something to the first request like this."""
 
     method: str
-    path: str
-    """A part of it."""
+    path: str  # a part of it
     fault: Fault
 
     def __call__(self, method: str, path: str) -> Fault | None:

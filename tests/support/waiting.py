@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-PATIENCE_SECONDS = 60.0
-"""Long: it passes only where something is broken, so a busy machine makes no test fail."""
+PATIENCE_SECONDS = 60.0  # long: it passes only where something is broken, so a busy machine makes no test fail
 _FIRST_PAUSE_SECONDS = 0.001
 _LONGEST_PAUSE_SECONDS = 0.05
 

@@ -204,8 +204,7 @@ def test_the_size_of_what_is_within_some_work_is_that_of_the_worst_document() ->
     assert Loads({"multipleOf": 0.1}).size_within(INLINE, 8) < INLINE // 400
 
 
-ENDLESS_SCHEMA = {"items": {"allOf": [{"pattern": "[ab]*a[ab]{60}c"}] * 30}}
-"""Every look is at all of a text."""
+ENDLESS_SCHEMA = {"items": {"allOf": [{"pattern": "[ab]*a[ab]{60}c"}] * 30}}  # every look is at all of a text
 LONG_TEXT = json.dumps(["".join(random.Random(1).choices("ab", k=100_000)) + "a" * 61 + "c"] * 10).encode()
 """It is allowed, after many seconds."""
 

@@ -297,8 +297,7 @@ def test_no_more_is_found_allowed_when_the_time_is_up() -> None:
     assert JsonSchema({}).allowed(documents, Watch(0)) == 4
 
 
-DOUBLINGS = 60
-"""A schema that looks 2^60 times would keep the service busy for longer than anybody lives."""
+DOUBLINGS = 60  # a schema that looks 2^60 times would keep the service busy for longer than anybody lives
 
 
 def doubling(name: str = "z{}", path: str = "#/definitions/z{}") -> dict[str, Any]:

@@ -22,8 +22,7 @@ from ams.web.server import listen
 from tests.support.certificates import Pair
 from tests.support.loop_thread import on_loop_thread
 
-SECONDS = 10.0
-"""Longer than anything takes here."""
+SECONDS = 10.0  # longer than anything takes here
 
 
 async def who(scope: dict[str, Any], receive: Receive, send: Send) -> None:

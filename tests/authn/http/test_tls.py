@@ -231,8 +231,7 @@ def test_what_is_no_preface_is_malformed(said: bytes) -> None:
         Preface().feed(said)
 
 
-REFUSED: list[tuple[str, int]] = []
-"""What the audit log is told."""
+REFUSED: list[tuple[str, int]] = []  # what the audit log is told
 
 
 @pytest.fixture(scope="module")

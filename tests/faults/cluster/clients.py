@@ -98,8 +98,7 @@ class FrontClient(Client):
 
 
 RETRY: dict[str, Any] = {"retry": 3, "retrysleep": 1}
-FAILED = 599
-"""Stands for the exception that the library raised after its last try."""
+FAILED = 599  # stands for the exception that the library raised after its last try
 PAUSE_SECONDS = 0.1
 
 
@@ -117,8 +116,7 @@ class LibraryUser:
     topic: str
     subscription: str
     log: CallLog
-    published: dict[str, int] = field(default_factory=dict)
-    """The id of each message that was acknowledged to us."""
+    published: dict[str, int] = field(default_factory=dict)  # the id of each message that was acknowledged to us
     received: list[Held] = field(default_factory=list)
     _stands: set[int] = field(default_factory=lambda: {0})
     """Where the subscription may stand: two places after an acknowledgement that was not answered."""

@@ -23,8 +23,7 @@ BELOW_SECONDS = 35.0
 """How long too few brokers are in sync: longer than the claim of an idempotency key is left alone, so that what becomes
 of a publish with a key is asked while nobody can know."""
 PROMOTE_SECONDS = 2.0
-APART_SECONDS = 6.0
-"""Between the losses of one of each: what was lost before is made up for by then."""
+APART_SECONDS = 6.0  # between the losses of one of each: what was lost before is made up for by then
 
 Links = Callable[[Site], Sequence[Link]]
 

@@ -43,23 +43,16 @@ class Entry:
 
     fault: str
     requests: int
-    failed: int
-    """Requests that were let down: no answer within ten seconds, or an error of the 500s."""
-    in_flight: int
-    """Of them, publishes that were on their way when the fault came."""
-    longest: float
-    """Seconds of the longest call; those of the library, which tries four times, are left out."""
+    failed: int  # requests that were let down: no answer within ten seconds, or an error of the 500s
+    in_flight: int  # of them, publishes that were on their way when the fault came
+    longest: float  # seconds of the longest call; those of the library, which tries four times, are left out
     back: float
     """Seconds until no call was let down or slow any more: since the fault came, or, where nothing can work while it
     lasts, since it ended."""
-    worked: int
-    """Messages of parallel subscriptions whose acknowledgement was answered."""
-    streamed: int
-    """Of them, those of Google's clients."""
-    taken_over: int
-    """How often such a subscription went to another node."""
-    sent_again: int
-    """Messages stored twice because the official library sent them again after an answer did not come."""
+    worked: int  # messages of parallel subscriptions whose acknowledgement was answered
+    streamed: int  # of them, those of Google's clients
+    taken_over: int  # how often such a subscription went to another node
+    sent_again: int  # messages stored twice because the official library sent them again after an answer did not come
     broken: list[str]
 
     def line(self) -> str:

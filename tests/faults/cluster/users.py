@@ -18,10 +18,8 @@ from tests.faults.http_client import PROJECT
 from tests.faults.parallel import scene as parallel
 from tests.faults.workload import Consumer, Publisher, Seeker, Worker, workers_of
 
-DEADLINE_SECONDS = 1
-"""Of the subscriptions of those who acknowledge too late on purpose."""
-LATE_SECONDS = 1.3
-"""How long they wait then: after the answer to their pull, so surely longer than the deadline."""
+DEADLINE_SECONDS = 1  # of the subscriptions of those who acknowledge too late on purpose
+LATE_SECONDS = 1.3  # how long they wait then: after the answer to their pull, so surely longer than the deadline
 
 
 class User(Protocol):

@@ -46,8 +46,7 @@ def found(
 
 
 FIRST, SECOND = ack_id(0), ack_id(0, hand_out=2)
-OVER = ack_id(0, run=2)
-"""Given by who took the subscription over."""
+OVER = ack_id(0, run=2)  # given by who took the subscription over
 NEXT = ack_id(1, run=2)
 FAILED = ack_id(0, hand_out=2, attempt=2)
 LETTER, OTHER = Letter("s", 0, "a"), Letter("s", 1, "a")

@@ -39,10 +39,8 @@ Left = Mapping[str, Rows]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
     service: LiveService
-    folder: Path
-    """Its name is the project's, too."""
-    name: str
-    """`calm` or `killed`; names of topics that a job makes end with it."""
+    folder: Path  # its name is the project's, too
+    name: str  # `calm` or `killed`; names of topics that a job makes end with it
 
     @property
     def work(self) -> Path:
@@ -53,8 +51,7 @@ class Place:
 class Case:
     """A job, what is published for it, and how much of it a batch takes."""
 
-    job: str
-    """`module:JOB`, or the text of a definition, in which `{batch}` stands for how much of it a batch takes."""
+    job: str  # `module:JOB`, or the text of a definition, in which `{batch}` stands for how much of it a batch takes
     samples: Iterable[Sample]
     options: Callable[[Place], Mapping[str, Any]]
     batch: int

@@ -17,10 +17,8 @@ from tests.support.service import LiveService
 
 DAY = date(2024, 3, 5)
 MISHAPS = Mishaps(late=0.3, doubled=0.3, broken=0.05)
-MORE_OF_A_BATCH = 4
-"""Batches are few where nothing is killed in them."""
-SPREAD = 6.0
-"""Seconds within which a driver is killed: of its start, or of the work on a batch."""
+MORE_OF_A_BATCH = 4  # batches are few where nothing is killed in them
+SPREAD = 6.0  # seconds within which a driver is killed: of its start, or of the work on a batch
 
 Read = list[dict[str, Any]]
 

@@ -20,8 +20,7 @@ from tests.pipeline.jobs import test_federation as federation_oracle
 from tests.pipeline.jobs.recorded import rows_of
 from tests.support.service import LiveService
 
-BATCH = 150
-"""Messages a batch: few, so that there are many batches to be killed in."""
+BATCH = 150  # messages a batch: few, so that there are many batches to be killed in
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,10 +22,8 @@ END_SECONDS = 600.0
 class Killed:
     """What came of a driver."""
 
-    kills: int
-    """How often it was killed at work; fewer than wished if it was done before."""
-    output: str
-    """What its last run, which nobody killed, said on both of its outputs."""
+    kills: int  # how often it was killed at work; fewer than wished if it was done before
+    output: str  # what its last run, which nobody killed, said on both of its outputs
 
 
 def run_through_kills(

@@ -19,8 +19,7 @@ QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 class Kills:
     cluster: SparkCluster
     draw: random.Random
-    executors: int = 0
-    """How many were killed while they had a task, or waited for one."""
+    executors: int = 0  # how many were killed while they had a task, or waited for one
     workers: int = 0
     said: list[str] = field(default_factory=list)
 

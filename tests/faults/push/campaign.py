@@ -32,8 +32,7 @@ SUBSCRIPTIONS = (
 )
 POISONED = 20
 PUBLISH_SECONDS = 0.05
-PUBLISHED = 5
-"""Messages of a publish; the endpoint that takes one at a time is never idle."""
+PUBLISHED = 5  # messages of a publish; the endpoint that takes one at a time is never idle
 CALM_REQUESTS = (4, 25)
 CALM_SECONDS = 20.0
 MOMENT = 0.03

@@ -23,8 +23,7 @@ from tests.pipeline.delta import by_duckdb
 PROJECT = "egi"
 START = datetime(2024, 3, 5, tzinfo=UTC)
 
-Message = dict[str, Any]
-"""One message, by the columns of `MESSAGES`."""
+Message = dict[str, Any]  # one message, by the columns of `MESSAGES`
 
 
 def published(samples: Iterable[Sample], start: datetime = START, every: timedelta | None = None) -> list[Message]:

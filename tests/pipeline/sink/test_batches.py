@@ -264,8 +264,7 @@ def test_where_requests_of_a_lane_end_does_not_depend_on_its_neighbours() -> Non
     assert sorted([*requests(range(0, 40, 2)), *requests(range(1, 40, 2))]) == alone
 
 
-NUMBERS = StructType([StructField("n", LongType())])
-"""Numbers that stand for messages: published as texts."""
+NUMBERS = StructType([StructField("n", LongType())])  # numbers that stand for messages: published as texts
 
 
 def test_a_stream_is_published_once_through_lost_answers_and_failing_tasks(

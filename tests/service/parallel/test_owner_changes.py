@@ -150,8 +150,7 @@ async def test_what_is_not_used_for_long_is_released(pair: Pair) -> None:
 
 
 NODES = 3
-LEASE = 10_000
-"""Milliseconds: the deadline of the subscription."""
+LEASE = 10_000  # milliseconds: the deadline of the subscription
 
 
 class Town:
@@ -166,8 +165,7 @@ class Town:
             site.begin_again(belief)
         self.published = 0
         self.ids: list[AckId] = []
-        self.done: set[Offset] = set()
-        """Of which somebody was told that it is acknowledged."""
+        self.done: set[Offset] = set()  # of which somebody was told that it is acknowledged
         self.leases: dict[Offset, int] = {}
         """Until when a client may rely on a message being its own alone, with exactly-once delivery."""
 

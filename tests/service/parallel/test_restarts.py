@@ -114,8 +114,7 @@ async def test_what_is_done_beyond_the_end_of_a_log_that_was_put_back_is_forgott
     assert await site.offsets() == [2, 3, 4]
 
 
-COVERED_LONGER = 10_000
-"""Milliseconds by which a lease may be taken to last longer than it does."""
+COVERED_LONGER = 10_000  # milliseconds by which a lease may be taken to last longer than it does
 
 
 async def switch_on(site: Site, *, has_cover: bool = True) -> None:

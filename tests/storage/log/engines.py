@@ -33,8 +33,7 @@ class Embedded:
     folder: str = "/log"
     options: dict[str, Any] = field(default_factory=dict)
     supervisor: Supervisor | None = None
-    logs: list[EmbeddedLog] = field(default_factory=list)
-    """All that were opened on it."""
+    logs: list[EmbeddedLog] = field(default_factory=list)  # all that were opened on it
 
     async def let_pass(self, milliseconds: int) -> None:
         """Let so much time pass for the log."""

@@ -68,10 +68,8 @@ def _run(folder: Path, *command: str) -> str:
 
 class Language(NamedTuple):
     name: str
-    get: Callable[[Path], None]
-    """Puts the client where a program in this folder finds it."""
-    streams: int
-    """How many its program opens, for two subscriptions."""
+    get: Callable[[Path], None]  # puts the client where a program in this folder finds it
+    streams: int  # how many its program opens, for two subscriptions
     receiver: tuple[str, str] = ("", "")
     """The file of the program that works on until it is killed, and the command for it; empty: there is none."""
 

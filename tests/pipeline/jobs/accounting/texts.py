@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-NOW = datetime(2024, 4, 1, tzinfo=UTC)
-"""The time the records of these tests are read at."""
+NOW = datetime(2024, 4, 1, tzinfo=UTC)  # the time the records of these tests are read at
 
 JOB: Mapping[str, str] = {
     "Site": "SITE-A",

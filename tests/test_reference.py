@@ -18,18 +18,12 @@ ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs" / "reference"
 
 BELONGS = {
-    "topics": r"/projects/P/topics",
-    "subscriptions": r"/projects/P/subscriptions",
-    "snapshots": r"/projects/P/snapshots",
-    "members": r"/projects/P/members",
-    "projects": r"/projects(/P(:\w+)?)?$",
-    "users": r"/users(?!/U/(tokens|bindings))",
-    "openid-connect": r"/users/U/bindings|/issuers",
-    "tokens": r"/users/U/tokens",
-    "registrations": r"/registrations",
-    "schemas": r"/projects/P/schemas",
+    "topics": r"/projects/P/topics", "subscriptions": r"/projects/P/subscriptions",
+    "snapshots": r"/projects/P/snapshots", "members": r"/projects/P/members", "projects": r"/projects(/P(:\w+)?)?$",
+    "users": r"/users(?!/U/(tokens|bindings))", "openid-connect": r"/users/U/bindings|/issuers",
+    "tokens": r"/users/U/tokens", "registrations": r"/registrations", "schemas": r"/projects/P/schemas",
     "access-lists": r".*:(acl|modifyAcl)$",
-}
+}  # fmt: skip
 """Which routes a page speaks of."""
 PAGES = sorted(BELONGS)
 

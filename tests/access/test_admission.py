@@ -396,11 +396,9 @@ async def test_a_reduced_token_is_good_for_its_rights_only(registry: Registry) -
     assert caller.is_reduced
     assert not caller.full_view
     refused: list[tuple[str, ProjectName | None, dict[str, str]]] = [
-        ("topics:publish", P, {"project": "P", "topic": "lawn"}),
-        ("topics:show", P, GARDEN),
-        ("topics:list", P, {"project": "P"}),
-        ("users:list", None, {}),
-    ]
+        ("topics:publish", P, {"project": "P", "topic": "lawn"}), ("topics:show", P, GARDEN),
+        ("topics:list", P, {"project": "P"}), ("users:list", None, {}),
+    ]  # fmt: skip
     for action, place, names in refused:
         with pytest.raises(NotAllowed, match=r"^The token is not good for this$"):
             await admission.admit(action, token, place, names)

@@ -241,13 +241,11 @@ async def test_an_auth_method_moves_only_where_it_belongs(service: Service) -> N
     keyed = await service.service_type("keyed", auth_method="api-key")
     await service.auth_method(other)
     moves = [
-        ({"service_uuid": "no"}, 404, "Service-type was not found"),
-        ({"host": "no"}, 404, "Host was not found"),
+        ({"service_uuid": "no"}, 404, "Service-type was not found"), ({"host": "no"}, 404, "Host was not found"),
         ({"service_uuid": keyed["uuid"]}, 409, "service-type keyed has auth_method: api-key"),
         ({"service_uuid": other["uuid"]}, 409, f"Auth method object with host: {HOST} already exists"),
-        ({"headers": {}}, 422, EMPTY_METHOD + "headers"),
-        ({"host": ""}, 422, EMPTY_METHOD + "host"),
-    ]
+        ({"headers": {}}, 422, EMPTY_METHOD + "headers"), ({"host": ""}, 422, EMPTY_METHOD + "host"),
+    ]  # fmt: skip
     for change, code, text in moves:
         assert error(await service.call("PUT", PATH, change)) == (code, text)
     assert error(await service.call("PUT", PATH, {"headers": {"new": "***"}}))[0] == 422

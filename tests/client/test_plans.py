@@ -35,12 +35,10 @@ class World:
 
     def planner(self, retry: Retry | None = STEADY) -> Planner:
         return Planner(
-            endpoint="https://ams.example",
-            retry=retry,
-            on_retry=lambda error, sent, pause: self.told.append((error.message, sent, pause)),
-            now=lambda: self.now,
+            endpoint="https://ams.example", retry=retry,
+            on_retry=lambda error, sent, pause: self.told.append((error.message, sent, pause)), now=lambda: self.now,
             chance=lambda: 1.0,
-        )
+        )  # fmt: skip
 
     def run(self, plan: Any, most: int = 1000) -> Any:
         """Return what a plan returns, or the ids of the first `most` messages that it delivers."""

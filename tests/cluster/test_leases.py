@@ -479,9 +479,7 @@ def test_no_two_deliver_the_same_and_in_the_end_each_is_delivered(kind: str) -> 
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=examples,
-            stateful_step_count=steps,
-            deadline=None,
+            max_examples=examples, stateful_step_count=steps, deadline=None,
             suppress_health_check=[HealthCheck.too_slow],
         ),
-    )
+    )  # fmt: skip

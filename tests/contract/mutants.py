@@ -208,15 +208,10 @@ def _fails(folder: Path, number: int, arguments: list[str]) -> bool:
 def _pytest(folder: Path, arguments: list[str], **environment: str) -> "subprocess.CompletedProcess[str]":
     options = ["-q", "-p", "no:cacheprovider", "-p", "no:randomly", "-m", MARKS]
     return subprocess.run(
-        [sys.executable, "-m", "pytest", *options, *arguments],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(folder), **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=_SECONDS,
-        check=False,
-    )
+        [sys.executable, "-m", "pytest", *options, *arguments], cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(folder), **environment}, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, timeout=_SECONDS, check=False,
+    )  # fmt: skip
 
 
 def main() -> int:

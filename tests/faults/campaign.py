@@ -83,16 +83,12 @@ class Result:
             {name: getattr(self, name) for name in names}
             | {
                 "aimed_at": {kind.value: self.aimed[kind] for kind in AIMS[:-1]} | {"any moment": self.aimed[AIMS[-1]]},
-                "hit": {kind.value: self.hit(kind) for kind in Kind},
-                "attempts": attempts,
-                "refused": self.traffic.refusals,
-                "without_retry_after": self.traffic.without_retry_after,
-                "dropped": self.traffic.dropped,
-                "slowest_start_s": round(max(self.starts, default=0.0), 3),
-                "violations": len(self.violations),
-                "seconds": round(self.seconds, 1),
+                "hit": {kind.value: self.hit(kind) for kind in Kind}, "attempts": attempts,
+                "refused": self.traffic.refusals, "without_retry_after": self.traffic.without_retry_after,
+                "dropped": self.traffic.dropped, "slowest_start_s": round(max(self.starts, default=0.0), 3),
+                "violations": len(self.violations), "seconds": round(self.seconds, 1),
             }
-        )
+        )  # fmt: skip
 
 
 class Campaign:

@@ -18,12 +18,9 @@ from tests.faults.attempts import Facts, Outcome
 from tests.support.service import LiveService, live_service
 
 SMALL = {
-    "AMS_MIN_FREE_BYTES": "0",
-    "AMS_RESERVE_BYTES": "0",
-    "AMS_SEGMENT_BYTES": "1MiB",
-    "AMS_PULL_WAIT": "300ms",
+    "AMS_MIN_FREE_BYTES": "0", "AMS_RESERVE_BYTES": "0", "AMS_SEGMENT_BYTES": "1MiB", "AMS_PULL_WAIT": "300ms",
     "AMS_LOG_LEVEL": "warning",
-}
+}  # fmt: skip
 """Settings for short lives: segments are sealed and indexed often, waiting pulls end soon."""
 
 

@@ -112,12 +112,9 @@ class _Scenario:
         chance, disk = self._chance, self._engine.disk
         if chance.random() < 0.5:
             disk.fail(
-                chance.choice(CALLS),
-                chance.choice((errno.EIO, errno.ENOSPC)),
-                after=chance.randint(0, 12),
-                times=chance.choice((1, 1, 2, 3, 100)),
-                where=chance.choice(("", ".log", ".idx")),
-            )
+                chance.choice(CALLS), chance.choice((errno.EIO, errno.ENOSPC)), after=chance.randint(0, 12),
+                times=chance.choice((1, 1, 2, 3, 100)), where=chance.choice(("", ".log", ".idx")),
+            )  # fmt: skip
         if chance.random() < 0.6:
             disk.stop_at = disk.changes + chance.randint(1, 120)
         log = await open_anyway(self._engine)
@@ -146,17 +143,14 @@ class _Scenario:
                 yield from REUSE
             yield chance.choice(
                 (
-                    ("create", chance.choice(AGES)),
-                    ("append", *self._append()),
-                    ("append", *self._append()),
+                    ("create", chance.choice(AGES)), ("append", *self._append()), ("append", *self._append()),
                     ("append", *self._append(sizes=(20_000, 70_000), most=4)),
                     ("together", [self._append() for _ in range(chance.randint(2, 6))]),
                     ("drop", chance.randrange(TOPICS)),
                     ("set_retention", chance.randrange(TOPICS), chance.choice(AGES[1:])),
-                    ("advance", chance.choice((1, HOUR // 8, HOUR))),
-                    ("retain",),
+                    ("advance", chance.choice((1, HOUR // 8, HOUR))), ("retain",),
                 )
-            )
+            )  # fmt: skip
 
     def _append(self, sizes: tuple[int, int] = (0, 1200), most: int = 6) -> tuple[int, list[int], bool]:
         chance = self._chance

@@ -150,10 +150,8 @@ def recorded(folder: Path, steps: int, seed: int, failing: str = "") -> Sequence
     program = [sys.executable, "-m", "tests.faults.sqlite_workload", str(folder), str(steps), str(seed)]
     subprocess.run(
         ["strace", "-f", "-y", "-xx", "-s", "10000000", "-e", f"trace={_CALLS}", *inject, "-o", str(trace), *program],
-        check=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL if failing else None,
-    )
+        check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL if failing else None,
+    )  # fmt: skip
     with trace.open() as lines:
         return list(_calls(lines, str(folder)))
 

@@ -257,12 +257,9 @@ SIZES = 150, 200, 200, 250, 150  # KiB of bodies
 WANTED = b'{"maxMessages":"9","returnImmediately":"true"}'
 KIB = 1024
 SETTINGS: dict[str, Any] = {
-    "max_message_bytes": 100_000,
-    "max_body_bytes": 900 * KIB,
-    "max_buffered_bytes": 900 * KIB,
-    "max_unread_bytes": 900_000,
-    "max_header_bytes": 4096,
-}
+    "max_message_bytes": 100_000, "max_body_bytes": 900 * KIB, "max_buffered_bytes": 900 * KIB,
+    "max_unread_bytes": 900_000, "max_header_bytes": 4096,
+}  # fmt: skip
 IMPATIENT = pytest.mark.parametrize("seconds", [0.3])
 
 

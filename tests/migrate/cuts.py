@@ -134,11 +134,9 @@ class Site:
 
 def read(endpoint: str, topic: str = "readings") -> list[tuple[int, str]]:
     answer = httpx.get(
-        f"{endpoint}/v1/projects/EGI/topics/{topic}:read",
-        headers={"x-api-key": "short"},
-        trust_env=False,
+        f"{endpoint}/v1/projects/EGI/topics/{topic}:read", headers={"x-api-key": "short"}, trust_env=False,
         timeout=PATIENCE_SECONDS,
-    )
+    )  # fmt: skip
     assert answer.status_code == 200, answer.text
     return [(int(each["messageId"]), each["data"]) for each in map(json.loads, answer.text.splitlines())]
 

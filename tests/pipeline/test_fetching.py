@@ -82,11 +82,9 @@ def stored(offset: int) -> Stored:
 
 def headers(first: int, stop: int, end: int) -> dict[str, str]:
     return {
-        "content-type": "application/vnd.apache.arrow.stream",
-        "ams-first-offset": str(first),
-        "ams-next-offset": str(stop),
-        "ams-end-offset": str(end),
-    }
+        "content-type": "application/vnd.apache.arrow.stream", "ams-first-offset": str(first),
+        "ams-next-offset": str(stop), "ams-end-offset": str(end),
+    }  # fmt: skip
 
 
 def stream(*pieces: Sequence[int]) -> bytes:
@@ -243,10 +241,8 @@ def test_a_topic_is_a_table_of_its_messages(spark: SparkSession, garden: Garden)
     assert [row.ordering_key for row in rows] == ['bed "4"', None, None]
     assert {(row.project, row.topic) for row in rows} == {(garden.name, "plants")}
     assert [(bytes(row.data), row.attributes) for row in rows] == [
-        (odd.data, dict(odd.attributes)),
-        (b"", {"n": "1"}),
-        (b"0", {}),
-    ]
+        (odd.data, dict(odd.attributes)), (b"", {"n": "1"}), (b"0", {}),
+    ]  # fmt: skip
 
 
 @pytest.mark.long

@@ -383,15 +383,11 @@ def service(tmp_path: Path) -> Iterator[LiveService]:
 def ran(service: LiveService, folder: Path, *command: str) -> str:
     own = {name: value for name, value in os.environ.items() if not name.startswith(("AMS_", "PUBSUB_"))}
     environment = own | {
-        "AMS_ENDPOINT": service.base_url,
-        "AMS_TOKEN": service.token,
-        "AMS_CA": str(service.ca),
-        "AMS_PROJECT": "garden",
-        "GOOGLE_APPLICATION_CREDENTIALS": "robot.json",
-        "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(service.ca),
-        "no_proxy": "localhost,127.0.0.1",
+        "AMS_ENDPOINT": service.base_url, "AMS_TOKEN": service.token, "AMS_CA": str(service.ca),
+        "AMS_PROJECT": "garden", "GOOGLE_APPLICATION_CREDENTIALS": "robot.json",
+        "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(service.ca), "no_proxy": "localhost,127.0.0.1",
         "PYTHONPATH": os.pathsep.join(sys.path),
-    }
+    }  # fmt: skip
     done = subprocess.run(
         [sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True, timeout=PROGRAM_SECONDS
     )

@@ -277,15 +277,13 @@ KINDS = {"Acknowledge": Acknowledge, "ModifyAckDeadline": Modify, "Pull": Pull}
 @pytest.mark.parametrize(
     ("method", "fields", "text"),
     [
-        ("Acknowledge", {}, NO_ID),
-        ("ModifyAckDeadline", {"ack_deadline_seconds": 10}, NO_ID),
+        ("Acknowledge", {}, NO_ID), ("ModifyAckDeadline", {"ack_deadline_seconds": 10}, NO_ID),
         ("Acknowledge", {"ack_ids": ["x" * 600_000]}, "The request is too large: at most 524288 bytes"),
         ("ModifyAckDeadline", {"ack_ids": ["1-1"], "ack_deadline_seconds": 601}, BAD_DEADLINE.format(601)),
         ("ModifyAckDeadline", {"ack_ids": ["1-1"], "ack_deadline_seconds": -1}, BAD_DEADLINE.format(-1)),
-        ("Pull", {"max_messages": 0}, BAD_COUNT),
-        ("Pull", {"max_messages": -1}, BAD_COUNT),
+        ("Pull", {"max_messages": 0}, BAD_COUNT), ("Pull", {"max_messages": -1}, BAD_COUNT),
     ],
-)
+)  # fmt: skip
 def test_a_bad_request_is_refused(world: World, exactly: bool, method: str, fields: dict[str, Any], text: str) -> None:
     _, subscription = world.made(enable_exactly_once_delivery=exactly)
     code, said = world.refused(SUBSCRIBER + method, KINDS[method](subscription=subscription, **fields))
@@ -318,11 +316,9 @@ def never_given(good: str) -> list[str]:
     offset, _, hand_out = good.partition("-")
     attempt, epoch, run, number, identity = hand_out.split(".")
     return [
-        f"99999-{hand_out}",
-        f"{offset}-{attempt}.{epoch}.{run}.999.{identity}",
-        f"{offset}-{attempt}.999.{run}.{number}.{identity}",
-        f"{offset}-{attempt}.{epoch}.{run}.{number}.000000",
-    ]
+        f"99999-{hand_out}", f"{offset}-{attempt}.{epoch}.{run}.999.{identity}",
+        f"{offset}-{attempt}.999.{run}.{number}.{identity}", f"{offset}-{attempt}.{epoch}.{run}.{number}.000000",
+    ]  # fmt: skip
 
 
 def test_without_exactly_once_delivery_an_id_that_was_never_given_is_ignored(world: World) -> None:

@@ -327,11 +327,9 @@ NO_TOPIC_FIELDS = {
     "message_transforms": TRANSFORMS,
 }
 NO_SUBSCRIPTION_FIELDS = {
-    "bigquery_config": {"table": "p.d.t"},
-    "cloud_storage_config": {"bucket": "b"},
-    "bigtable_config": {"table": "t"},
+    "bigquery_config": {"table": "p.d.t"}, "cloud_storage_config": {"bucket": "b"}, "bigtable_config": {"table": "t"},
     "message_transforms": TRANSFORMS,
-}
+}  # fmt: skip
 
 
 def test_a_field_that_is_not_supported_is_refused_by_name(world: World) -> None:

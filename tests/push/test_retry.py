@@ -48,13 +48,11 @@ def after(policy: Policy, outcomes: Iterable[bool]) -> History:
     [
         (SUCCESS * 4, [1000, 500, 300, 300, 300]),
         (SUCCESS * 3 + FAILURE * 2 + SUCCESS * 2, [1000, 500, 300, 300, 600, 1200, 1000, 500]),
-        (FAILURE * 3, [1000, 2000, 4000, 8000]),
-        (FAILURE * 20, [65_536_000, DAY, DAY, DAY, DAY]),
-        (SUCCESS * 3 + FAILURE * 19, [78_643_200, DAY]),
-        (FAILURE * 17 + SUCCESS + FAILURE, [1000, 2000]),
+        (FAILURE * 3, [1000, 2000, 4000, 8000]), (FAILURE * 20, [65_536_000, DAY, DAY, DAY, DAY]),
+        (SUCCESS * 3 + FAILURE * 19, [78_643_200, DAY]), (FAILURE * 17 + SUCCESS + FAILURE, [1000, 2000]),
     ],
     ids=["down", "down and up", "up", "up to a day", "a day from its floor", "P5: anew after a success"],
-)
+)  # fmt: skip
 def test_slowstart_goes_as_the_contract_tabulates(outcomes: list[bool], delays: list[int]) -> None:
     found = [after(Policy(SLOWSTART, 0), outcomes[:count]).last for count in range(len(outcomes) + 1)]
 
@@ -170,12 +168,8 @@ def test_it_begins_with_a_hundred_or_all_that_is_allowed_and_failures_halve_it_d
 @pytest.mark.parametrize(
     ("batch", "messages", "seconds", "limit", "following"),
     [
-        (100, 100, 0.1, 30, 200),
-        (300, 300, 0.1, 30, 500),
-        (100, 99, 0.1, 30, 100),
-        (100, 100, 5.1, 30, 50),
-        (100, 100, 3.1, 9, 50),
-        (100, 8, 5.1, 30, 4),
+        (100, 100, 0.1, 30, 200), (300, 300, 0.1, 30, 500), (100, 99, 0.1, 30, 100), (100, 100, 5.1, 30, 50),
+        (100, 100, 3.1, 9, 50), (100, 8, 5.1, 30, 4),
     ],
     ids=[
         "doubled when full and fast", "up to what is allowed", "not full: that tells nothing", "more than five seconds",

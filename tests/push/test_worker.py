@@ -452,13 +452,10 @@ async def test_a_dead_letter_says_what_the_endpoint_said_without_secrets(said: s
 @pytest.mark.parametrize(
     ("status", "config", "is_advised"),
     [
-        (400, {}, True),
-        (422, {"max_messages": 4}, True),
-        (404, {}, False),
-        (503, {}, False),
+        (400, {}, True), (422, {"max_messages": 4}, True), (404, {}, False), (503, {}, False),
         (400, {"dead_letter_topic": "dead", "max_delivery_attempts": 9}, False),
     ],
-)
+)  # fmt: skip
 async def test_the_status_names_a_message_that_holds_up_those_behind_it(
     status: int, config: dict[str, Any], is_advised: bool
 ) -> None:

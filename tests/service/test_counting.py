@@ -320,15 +320,11 @@ THREE_DAYS = [(0, 3), (DAY, 1), (2 * DAY, 2)]
 @pytest.mark.parametrize(
     ("published", "now", "counted", "since", "told"),
     [
-        ([], 0, 0, 0, []),
-        (THREE_DAYS, 2 * DAY, 6, 0, []),
-        (THREE_DAYS, 2 * DAY, 0, 0, [(0, 3), (1, 1), (2, 2)]),
-        (THREE_DAYS, 2 * DAY, 2, 0, [(0, 1), (1, 1), (2, 2)]),
-        (THREE_DAYS, 2 * DAY, 4, 0, [(2, 2)]),
+        ([], 0, 0, 0, []), (THREE_DAYS, 2 * DAY, 6, 0, []), (THREE_DAYS, 2 * DAY, 0, 0, [(0, 3), (1, 1), (2, 2)]),
+        (THREE_DAYS, 2 * DAY, 2, 0, [(0, 1), (1, 1), (2, 2)]), (THREE_DAYS, 2 * DAY, 4, 0, [(2, 2)]),
         ([(0, 1), (DAY - 1, 1), (DAY, 1)], DAY, 0, 0, [(0, 2), (1, 1)]),
         ([(0, 3), (2 * DAY, 1), (5 * DAY, 2), (6 * DAY, 4)], 6 * DAY, 1, 0, [(0, 3), (5, 2), (6, 4)]),
-        ([(0, 3), (2 * DAY, 1)], 9 * DAY, 0, 0, [(0, 4)]),
-        ([(2 * DAY, 1), (0, 1)], 0, 0, 4 * DAY, [(2, 2)]),
+        ([(0, 3), (2 * DAY, 1)], 9 * DAY, 0, 0, [(0, 4)]), ([(2 * DAY, 1), (0, 1)], 0, 0, 4 * DAY, [(2, 2)]),
     ],
     ids=[
         "nothing", "nothing new", "all of three days", "from within the first day", "the last day alone",

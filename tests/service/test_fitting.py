@@ -80,11 +80,8 @@ async def test_what_is_told_is_added_to_what_was_sent(use_cases: UseCases, schem
     [stored] = await publish(use_cases, message(sent({"a": "x"}).data, {"site": "A", REVISION: "mine"}, "key"))
     assert (stored.data, stored.ordering_key) == (sent({"a": "x"}).data, "key")
     assert stored.attributes == {
-        "site": "A",
-        SCHEMA_NAME: "projects/P/schemas/X",
-        ENCODING: "JSON",
-        REVISION: revision_id(schema.id, 1),
-    }
+        "site": "A", SCHEMA_NAME: "projects/P/schemas/X", ENCODING: "JSON", REVISION: revision_id(schema.id, 1),
+    }  # fmt: skip
 
 
 async def test_the_ends_of_the_revisions_hold(use_cases: UseCases, schemas: Schemas) -> None:

@@ -35,12 +35,9 @@ SHOWN = "2023-11-14T22:13:20Z"
 @pytest.mark.parametrize(
     ("made_of", "shown"),
     [
-        (Rate(), Point(NEVER, 0.0)),
-        (Rate(5, NOW), Point(SHOWN, 5.0)),
-        (Rate(5, NOW, NOW - 2_000), Point(SHOWN, 2.5)),
-        (Rate(5, NOW, NOW), Point(SHOWN, 5_000.0)),
-        (Rate(5, NOW, NOW + 60_000), Point(SHOWN, 5_000.0)),
-        (Rate(0, NOW, NOW - 500), Point(SHOWN, 0.0)),
+        (Rate(), Point(NEVER, 0.0)), (Rate(5, NOW), Point(SHOWN, 5.0)),
+        (Rate(5, NOW, NOW - 2_000), Point(SHOWN, 2.5)), (Rate(5, NOW, NOW), Point(SHOWN, 5_000.0)),
+        (Rate(5, NOW, NOW + 60_000), Point(SHOWN, 5_000.0)), (Rate(0, NOW, NOW - 500), Point(SHOWN, 0.0)),
         (Rate(1, NOW, NOW - 3_000), Point(SHOWN, 0.333333)),
         (Rate(1, NOW, NOW - 3_000_000_000), Point(SHOWN, 3.33333e-07)),
         (Rate(2_000, NOW, NOW - 3_000), Point(SHOWN, 666.667)),

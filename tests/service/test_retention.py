@@ -231,10 +231,8 @@ async def test_what_was_not_used_for_its_time_goes_and_that_is_recorded(site: Si
     assert made.id not in await site.engines.cursors.subscriptions()
     [event] = site.events
     assert (event.actor, event.action, event.resource) == (
-        EXPIRY_ACTOR,
-        "subscriptions:delete",
-        "/projects/P/subscriptions/s",
-    )
+        EXPIRY_ACTOR, "subscriptions:delete", "/projects/P/subscriptions/s",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("use", ["pull", "acknowledgement", "request", "on another node"])

@@ -78,13 +78,10 @@ class LineServer:
         connection: type[HttpConnection] = HttpConnection,
     ) -> None:
         self.port = Port(
-            lambda connection, request: AsgiExchange(connection, application, request),
-            refusal,
-            max_header_bytes=4096,
-            head_seconds=request_seconds,
-            body_seconds=request_seconds,
+            lambda connection, request: AsgiExchange(connection, application, request), refusal,
+            max_header_bytes=4096, head_seconds=request_seconds, body_seconds=request_seconds,
             scheduler=scheduler or FairScheduler(),
-        )
+        )  # fmt: skip
         self._connection = connection
 
     def connect(self) -> tuple[Line, Any]:

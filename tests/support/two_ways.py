@@ -203,9 +203,7 @@ class TwoWays:
 
 
 FURNITURE = (
-    ("POST", "/projects/P", "{}"),
-    ("PUT", "/projects/P/topics/T", ""),
-    ("PUT", "/projects/P/topics/Other", ""),
+    ("POST", "/projects/P", "{}"), ("PUT", "/projects/P/topics/T", ""), ("PUT", "/projects/P/topics/Other", ""),
     ("POST", "/projects/P/schemas/X", '{"type":"json","schema":{"type":"object","required":["name"]}}'),
     ("PUT", "/projects/P/topics/Strict", '{"schema":"projects/P/schemas/X"}'),
     ("PUT", "/projects/P/subscriptions/S", '{"topic":"projects/P/topics/T"}'),
@@ -213,7 +211,7 @@ FURNITURE = (
     ("POST", "/projects/P/topics/T:modifyAcl", '{"authorized_users":["u"]}'),
     ("POST", "/projects/P/topics/Strict:modifyAcl", '{"authorized_users":["u"]}'),
     ("POST", "/projects/P/subscriptions/S:modifyAcl", '{"authorized_users":["u"]}'),
-)
+)  # fmt: skip
 
 
 @contextlib.asynccontextmanager

@@ -283,13 +283,11 @@ UNREADABLE_HEADER = "The certificate in the header of the proxy cannot be read"
 @pytest.mark.parametrize(
     ("headers", "why"),
     [
-        ({}, {""}),
-        ({HEADER: ""}, {""}),
-        ({HEADER: "nonsense"}, {UNREADABLE, UNREADABLE_HEADER}),
+        ({}, {""}), ({HEADER: ""}, {""}), ({HEADER: "nonsense"}, {UNREADABLE, UNREADABLE_HEADER}),
         ({HEADER: "bm9uc2Vuc2U="}, {UNREADABLE, UNREADABLE_HEADER}),
         ({HEADER: "-----BEGIN CERTIFICATE-----x-----END CERTIFICATE-----"}, {UNREADABLE, UNREADABLE_HEADER}),
     ],
-)
+)  # fmt: skip
 def test_a12_a_header_that_is_missing_or_unreadable_is_no_certificate(
     behind: Served, proxy: Pair, headers: dict[str, str], why: set[str]
 ) -> None:

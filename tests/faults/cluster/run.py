@@ -135,18 +135,14 @@ class Run:
         back = well_again(calls, self.course.until, CALM_SECONDS) - self.course.until
         owners = sum(len(TakeOvers(each, self.history.attempts)) for each in self._kinds)
         return Entry(
-            self._fault.name,
-            requests=len({call.request for call in calls}),
-            failed=len(failed),
+            self._fault.name, requests=len({call.request for call in calls}), failed=len(failed),
             in_flight=sum(was_in_flight(call, self.course) for call in failed),
-            longest=max(call.seconds for call in calls if not call.what.startswith("library")),
-            back=back,
+            longest=max(call.seconds for call in calls if not call.what.startswith("library")), back=back,
             worked=worked(self.history.attempts, *(each.name for each in self._kinds)) + self._streams.worked,
-            streamed=self._streams.worked,
-            taken_over=owners + self._streams.taken_over,
+            streamed=self._streams.worked, taken_over=owners + self._streams.taken_over,
             sent_again=self._library.repeated(ending.topics[self.names.library]),
             broken=[*self._violations(ending, left), *self._broken_promises(back)],
-        )
+        )  # fmt: skip
 
     def _violations(self, ending: Ending, left: Sequence[ParallelEnding]) -> Iterator[str]:
         topics = {name: ending.topics[name] for name in set(self.names.subscriptions.values())}

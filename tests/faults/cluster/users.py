@@ -59,21 +59,18 @@ def users(names: Names, history: History, front: Front, log: CallLog, chance: ra
 
     first = names.topics[:1]
     return [
-        *(publisher(f"p{number}", 1, 0.1) for number in range(4)),
-        publisher("ten", 10, 0.2),
+        *(publisher(f"p{number}", 1, 0.1) for number in range(4)), publisher("ten", 10, 0.2),
         *(publisher(f"hundred{number}", 100, 0.6, topics=first) for number in range(2)),
         *(publisher(f"thousand{number}", 1000, 2.0, topics=first) for number in range(2)),
         publisher("keyed", 10, 0.3, keyed=True),
         *(consumer(f"c{number}{topic}", names.steady(topic)) for number in (1, 2) for topic in names.topics),
-        consumer("c3", names.sought),
-        consumer("c4", names.steady(names.work)),
+        consumer("c3", names.sought), consumer("c4", names.steady(names.work)),
         consumer("c5", names.steady(names.google)),
         Publisher(client("jobs"), history, fork(), (names.work,), ((1, 20),), 0.3, ordered=True),
         Publisher(client("google"), history, fork(), (names.google,), ((1, 20),), 0.3, ordered=True),
-        Seeker(client("k"), history, fork(), names.sought, pause=1.0),
-        Late(client("late"), history, log, names.late),
+        Seeker(client("k"), history, fork(), names.sought, pause=1.0), Late(client("late"), history, log, names.late),
         *(Reader(client(f"r{number}"), names.topics[number]) for number in range(2)),
-    ]
+    ]  # fmt: skip
 
 
 def workers(names: Names, history: History, front: Front, log: CallLog, chance: random.Random) -> list[Worker]:

@@ -73,20 +73,13 @@ IN_ORDER = {"kind": KEYED, "held": (ONE, TWO)}
         ([pull(0, FIRST, name=ONE), settle(0.5, ACK, FIRST), pull(1, LAST, name=TWO), settle(2, ACK, LAST)], IN_ORDER),
     ],
     ids=[
-        "an acknowledgement",
-        "an acknowledgement without an answer that did not happen",
-        "a late one, and the next delivery",
-        "a lease that a restart forgot",
-        "a lease that goes on for a while after a restart",
-        "a nack",
-        "a lease that was cut",
-        "one that was extended",
-        "acknowledged again, whenever",
-        "put aside",
-        "a nack over a restart, which counts nothing",
+        "an acknowledgement", "an acknowledgement without an answer that did not happen",
+        "a late one, and the next delivery", "a lease that a restart forgot",
+        "a lease that goes on for a while after a restart", "a nack", "a lease that was cut", "one that was extended",
+        "acknowledged again, whenever", "put aside", "a nack over a restart, which counts nothing",
         "messages of a key, one after the other",
     ],
-)
+)  # fmt: skip
 def test_who_keeps_the_laws_is_not_accused(attempts: list[Attempt], more: dict[str, object]) -> None:
     assert found(attempts, **more) == []  # type: ignore[arg-type]
 
@@ -118,17 +111,14 @@ def test_who_keeps_the_laws_is_not_accused(attempts: list[Attempt], more: dict[s
         ),
         (
             [
-                pull(0, FIRST, name=ONE),
-                settle(0.5, ACK, FIRST, outcome=Outcome.UNKNOWN),
-                pull(2, LAST, name=TWO),
-                pull(3, OVER, name=ONE),
-                settle(4, ACK, OVER, LAST),
+                pull(0, FIRST, name=ONE), settle(0.5, ACK, FIRST, outcome=Outcome.UNKNOWN), pull(2, LAST, name=TWO),
+                pull(3, OVER, name=ONE), settle(4, ACK, OVER, LAST),
             ],
             IN_ORDER,
             "out of order",
         ),
     ],
-)
+)  # fmt: skip
 def test_who_breaks_a_law_is_accused_by_it(attempts: list[Attempt], more: dict[str, object], law: str) -> None:
     accused = found(attempts, **more)  # type: ignore[arg-type]
 

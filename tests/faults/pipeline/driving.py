@@ -41,14 +41,12 @@ def publish(service: LiveService, project: str, samples: Iterable[Sample], toget
                 client.project(project).topic(topic).publish(messages[first : first + together])
         return [
             {
-                "topic": topic,
-                "offset": each.offset,
-                "publish_time": datetime.fromisoformat(each.publish_time),
+                "topic": topic, "offset": each.offset, "publish_time": datetime.fromisoformat(each.publish_time),
                 "data": each.payload(),
             }
             for topic in topics
             for each in client.call(wire.read_topic(project, topic))
-        ]
+        ]  # fmt: skip
 
 
 def drive(
@@ -64,15 +62,10 @@ def drive(
     """Run a job through kills, as `told` to `driver`; return how often it was killed at work."""
     work = Path(told["work"])
     return run_through_kills(
-        command_of(write_told(told, service, folder, more)),
-        kills=kills,
-        working=lambda: is_at_work(work / "checkpoint"),
-        log=work / "log",
-        spread=SPREAD,
-        seed=seed,
-        environment=environment,
-        others=more.each if more else (),
-    ).kills
+        command_of(write_told(told, service, folder, more)), kills=kills,
+        working=lambda: is_at_work(work / "checkpoint"), log=work / "log", spread=SPREAD, seed=seed,
+        environment=environment, others=more.each if more else (),
+    ).kills  # fmt: skip
 
 
 def write_told(told: Mapping[str, Any], service: LiveService, folder: Path, more: Kills | None) -> Path:

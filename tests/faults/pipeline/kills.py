@@ -101,13 +101,9 @@ class _Driver:
     def __enter__(self) -> "_Driver":
         with self._log.open("w") as output:
             self._process = subprocess.Popen(
-                self._command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=self._environment,
-                start_new_session=True,
-            )
+                self._command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                env=self._environment, start_new_session=True,
+            )  # fmt: skip
         return self
 
     def __exit__(self, *_: object) -> None:

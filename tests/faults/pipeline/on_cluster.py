@@ -26,16 +26,11 @@ class Kills:
     @property
     def settings(self) -> Mapping[str, str]:
         return {
-            "spark.master": self.cluster.url,
-            "spark.executor.memory": "512m",
-            "spark.executor.extraJavaOptions": QUICK_JAVA,
-            "spark.task.maxFailures": "10",
-            "spark.speculation": "true",
-            "spark.speculation.interval": "100ms",
-            "spark.speculation.multiplier": "1.1",
-            "spark.speculation.quantile": "0.1",
-            "spark.speculation.minTaskRuntime": "10ms",
-        }
+            "spark.master": self.cluster.url, "spark.executor.memory": "512m",
+            "spark.executor.extraJavaOptions": QUICK_JAVA, "spark.task.maxFailures": "10",
+            "spark.speculation": "true", "spark.speculation.interval": "100ms", "spark.speculation.multiplier": "1.1",
+            "spark.speculation.quantile": "0.1", "spark.speculation.minTaskRuntime": "10ms",
+        }  # fmt: skip
 
     @property
     def each(self) -> Sequence[Callable[[], None]]:

@@ -34,11 +34,9 @@ class Pushed:
 
     def config(self, receiver: Receiving) -> dict[str, Any]:
         wanted: dict[str, Any] = {
-            "type": "http_endpoint",
-            "pushEndpoint": receiver.url(self.path),
-            "maxMessages": self.max_messages,
+            "type": "http_endpoint", "pushEndpoint": receiver.url(self.path), "maxMessages": self.max_messages,
             "retryPolicy": {"type": "linear", "period": 50},
-        }
+        }  # fmt: skip
         if self.refuses:
             topic = f"{REFERENCE}/topics/{DEAD}"
             wanted |= {"deadLetterTopic": topic, "maxDeliveryAttempts": ATTEMPTS}

@@ -51,13 +51,10 @@ class PushProcess:
         command = [sys.executable, "-m", "ams.cli.main", "push", "--port", "0", "--ops-port", "0", "--no-tls-enabled"]
         self._process = Process(name, command, folder / f"{name}.log")
         self._process.environment = {
-            "PYTHONUNBUFFERED": "1",
-            "PYTHONPATH": ":".join(each for each in sys.path if each),
-            "AMS_ENDPOINT": endpoint,
-            "AMS_TOKEN": token,
-            "AMS_PUSH_ALLOW": "127.0.0.0/8",
+            "PYTHONUNBUFFERED": "1", "PYTHONPATH": ":".join(each for each in sys.path if each),
+            "AMS_ENDPOINT": endpoint, "AMS_TOKEN": token, "AMS_PUSH_ALLOW": "127.0.0.0/8",
             "AMS_PUSH_CA_FILE": receiver.ca,
-        }
+        }  # fmt: skip
 
     def start(self) -> None:
         self._process.start()

@@ -87,29 +87,24 @@ sink:
     assert mistakes(tmp_path, text) == [
         (2, "'no name' is no name: letters, digits, - and _"),
         (7, "no type 'strng'; did you mean string?, [TYPE], or names with types"),
-        (9, "'source' is taken: every row has it"),
-        (11, "no column 'wal'; did you mean wall?"),
-        (12, "no step 'explod'; did you mean explode?"),
-        (13, "filter needs boolean, not double"),
+        (9, "'source' is taken: every row has it"), (11, "no column 'wal'; did you mean wall?"),
+        (12, "no step 'explod'; did you mean explode?"), (13, "filter needs boolean, not double"),
         (14, "no column 'nowhere'; there are attributes, b, site, source, wall"),
         (14, "'wall' is no key: it stands in a function over rows, such as max(wall)"),
         (14, "rows are counted by count(*)"),
         (16, "a name in the folder of the run is expected, such as sites, and not rows"),
-    ]
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("said", "line", "column"),
     [
-        ("wal > 1", 9, 13),
-        ("'wall > 1 and  site = ''a'' and wal > 1'", 9, 45),
-        ('"wall > 1 and \\"a\\" = site\\tand wal > 1"', 9, 45),
-        ("|\n      wall > 1\n        and wal > 1", 11, 13),
-        (">-\n      wall > 1\n\n      and wal > 1", 12, 11),
-        ("wall > 1\n      and wal > 1", 10, 11),
+        ("wal > 1", 9, 13), ("'wall > 1 and  site = ''a'' and wal > 1'", 9, 45),
+        ('"wall > 1 and \\"a\\" = site\\tand wal > 1"', 9, 45), ("|\n      wall > 1\n        and wal > 1", 11, 13),
+        (">-\n      wall > 1\n\n      and wal > 1", 12, 11), ("wall > 1\n      and wal > 1", 10, 11),
         ("wall > 1 and", 9, 22),
     ],
-)
+)  # fmt: skip
 def test_a_mistake_in_an_expression_has_its_line_and_column(tmp_path: Path, said: str, line: int, column: int) -> None:
     text = GOOD.replace("    - filter: rows > 1\n", "").replace("  - derive:", f"  - filter: {said}\n  - derive:", 1)
     text = text.replace("      required: site\n", "").replace("  from: 2024-03-05T10:00:00+01:00\n", "")
@@ -153,10 +148,8 @@ WRONG_SINKS = [
 ]
 WRONG_STEPS = [
     ("{parse: {format: json, fields: {a: string}}}", "messages are parsed once"),
-    ("{select: [site, nowhere]}", "no column 'nowhere'"),
-    ("{select: [site, site]}", "'site' is said twice"),
-    ("{derive: {source: site}}", "'source' is taken"),
-    ("{derive: {'a b': site}}", "'a b' is no name of a column"),
+    ("{select: [site, nowhere]}", "no column 'nowhere'"), ("{select: [site, site]}", "'site' is said twice"),
+    ("{derive: {source: site}}", "'source' is taken"), ("{derive: {'a b': site}}", "'a b' is no name of a column"),
     ("{explode: {column: site}}", "site is no array but string"),
     ("{deduplicate: {by: m}}", "m is a map, which cannot be a key"),
     ("{deduplicate: {by: site, keep: best}}", "'best' is none of first, last"),
@@ -172,7 +165,7 @@ WRONG_STEPS = [
     ("{aggregate: {by: site, values: {SITE: count(*)}}}", "'SITE' and 'site' are one to Spark"),
     ("{join: {file: sites.csv, by: site, fields: {site: string, Wall: string}}}", "'Wall' and 'wall' are one to Spark"),
     ("{join: {file: sites.csv, by: site, fields: {site: string, wall: string}}}", "a column wall already"),
-]
+]  # fmt: skip
 """Behind `parse`."""
 WRONG_PARSING = [
     ("{derive: {a: '1'}}, {parse: {format: json}}", "only filter can stand before parse"),

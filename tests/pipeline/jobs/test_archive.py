@@ -81,10 +81,8 @@ def test_a_project_is_archived_merged_and_checked(
     archive(merge=False)
 
     assert by_duckdb(path, 'SELECT topic, list("offset" ORDER BY "offset") FROM rows GROUP BY 1 ORDER BY 1') == [
-        ("birds", [0]),
-        ("plants", [0, 1, 2, 3, 4, 5, 6]),
-        ("stones", [0]),
-    ]
+        ("birds", [0]), ("plants", [0, 1, 2, 3, 4, 5, 6]), ("stones", [0]),
+    ]  # fmt: skip
     first = 'SELECT data, attributes, message_id, project, publish_time::DATE = date FROM rows ORDER BY topic, "offset"'
     assert by_duckdb(path, first)[1] == (odd.data, dict(odd.attributes), "0", garden.name, True)
     assert by_duckdb(path, "SELECT count(DISTINCT date) FROM rows") == [(2,)]
@@ -241,11 +239,9 @@ def test_a_range_is_published_again_in_order_and_marked(spark: SparkSession, gar
     assert [each.payload() for each in again] == [b"3", b"4", b"5", b"6"]
     assert [each.ordering_key for each in again] == ["bed 4", "", "", ""]
     assert again[0].attributes == {
-        "site": "HILL",
-        "ams-replayed-from": f"{garden.name}/plants",
-        "ams-replayed-offset": "3",
+        "site": "HILL", "ams-replayed-from": f"{garden.name}/plants", "ams-replayed-offset": "3",
         "ams-replayed-time": third.replace("Z", ".000Z"),
-    }
+    }  # fmt: skip
 
     # Killed after all was published and before that was written down: nothing comes a second time.
     progress = replay_job.read_progress(tmp_path / "work", _replay(tmp_path / "work"))

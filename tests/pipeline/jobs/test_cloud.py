@@ -60,22 +60,16 @@ LDIF_21 = {
 }
 ACCELERATOR = "CloudComputingVirtualAccelerator"
 JSON: dict[str, dict[str, Any]] = {
-    "CloudComputingService": {},
-    "CloudComputingManager": {},
-    "CloudComputingEndpoint": {"ID": "e"},
-    "Share": {"ID": "s"},
-    "MappingPolicy": {"Associations": {"Share": ["s"], "PolicyUserDomain": ["ops"]}},
+    "CloudComputingService": {}, "CloudComputingManager": {}, "CloudComputingEndpoint": {"ID": "e"},
+    "Share": {"ID": "s"}, "MappingPolicy": {"Associations": {"Share": ["s"], "PolicyUserDomain": ["ops"]}},
     "CloudComputingImage": {"ID": "i", "Associations": {"Share": ["s"]}},
     "CloudComputingInstanceType": {"ID": "z", "Associations": {"Share": ["s"], ACCELERATOR: ["a"]}},
     ACCELERATOR: {"ID": "a", "Number": 2},
-}
+}  # fmt: skip
 CMDB: dict[str, dict[str, Any]] = {
-    "provider": {},
-    "service": {"id": "e"},
-    "tenant": {"tenant_id": "s", "user_group": "ops"},
-    "image": {"image_id": "i"},
-    "flavor": {"flavor_id": "z"},
-}
+    "provider": {}, "service": {"id": "e"}, "tenant": {"tenant_id": "s", "user_group": "ops"},
+    "image": {"image_id": "i"}, "flavor": {"flavor_id": "z"},
+}  # fmt: skip
 
 
 def block(name: str, classes: str, attributes: dict[str, str]) -> str:

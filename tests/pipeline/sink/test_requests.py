@@ -17,14 +17,10 @@ from ams.pipeline.sink.requests import Chunk, Chunker, Encoded, Lane, Limits, Ro
 from ams.pipeline.sink.writer import local_folder, refuse_stale
 
 TYPES: dict[str, T.DataType] = {
-    "binary": T.BinaryType(),
-    "string": T.StringType(),
-    "int": T.IntegerType(),
-    "bigint": T.LongType(),
-    "timestamp": T.TimestampType(),
-    "map<string,string>": T.MapType(T.StringType(), T.StringType()),
+    "binary": T.BinaryType(), "string": T.StringType(), "int": T.IntegerType(), "bigint": T.LongType(),
+    "timestamp": T.TimestampType(), "map<string,string>": T.MapType(T.StringType(), T.StringType()),
     "map<string,int>": T.MapType(T.StringType(), T.IntegerType()),
-}
+}  # fmt: skip
 MAP = pa.map_(pa.string(), pa.string())
 
 

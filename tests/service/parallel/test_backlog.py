@@ -128,13 +128,9 @@ class Walk(RuleBasedStateMachine):
         self.run_number += 1
         floor = self._floor()
         progress = Progress(
-            floor,
-            self.epoch,
-            self.run_number,
-            BitMap64([each for each in self.done if each >= floor]),
-            {each: count for each, count in self.failures.items() if each not in self.done and each >= floor},
-            None,
-        )
+            floor, self.epoch, self.run_number, BitMap64([each for each in self.done if each >= floor]),
+            {each: count for each, count in self.failures.items() if each not in self.done and each >= floor}, None,
+        )  # fmt: skip
         rules = RULES._replace(exactly_once=self.exactly_once)
         self.grace_until = max(self.farthest, self.now) if self.exactly_once else self.now + GRACE
         until = self.grace_until

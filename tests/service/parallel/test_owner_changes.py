@@ -244,16 +244,12 @@ node = st.integers(0, NODES - 1)
 some = st.integers(1, 6)
 place = st.integers(0, 20)
 steps = st.one_of(
-    st.tuples(st.just("publish"), some),
-    st.tuples(st.just("pull"), node, some),
-    st.tuples(st.just("pull"), node, some),
-    st.tuples(st.just("acknowledge"), node, place, some),
-    st.tuples(st.just("nack"), node, place, some),
-    st.tuples(st.just("extend"), node, place, some),
-    st.tuples(st.just("change"), node, st.booleans()),
-    st.tuples(st.just("kill"), node),
+    st.tuples(st.just("publish"), some), st.tuples(st.just("pull"), node, some),
+    st.tuples(st.just("pull"), node, some), st.tuples(st.just("acknowledge"), node, place, some),
+    st.tuples(st.just("nack"), node, place, some), st.tuples(st.just("extend"), node, place, some),
+    st.tuples(st.just("change"), node, st.booleans()), st.tuples(st.just("kill"), node),
     st.tuples(st.just("pass_time"), st.sampled_from([1000, LEASE - 1, LEASE + 200, 2 * LEASE + 200])),
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("what", ["acknowledge", "nack", "extend"])

@@ -215,11 +215,9 @@ async def test_figures_of_all_that_is_worked_on(site: Site, by_name: bool) -> No
     labels = {"project": "P", "subscription": "s"} if by_name else {}
     assert found.pop("ams_parallel_subscriptions") == [({}, 1)]
     assert found == {
-        "ams_parallel_leased": [(labels, 2)],
-        "ams_parallel_waiting": [(labels, 1)],
-        "ams_parallel_blocked": [(labels, 0)],
-        "ams_parallel_oldest_seconds": [(labels, 2.5)],
-    }
+        "ams_parallel_leased": [(labels, 2)], "ams_parallel_waiting": [(labels, 1)],
+        "ams_parallel_blocked": [(labels, 0)], "ams_parallel_oldest_seconds": [(labels, 2.5)],
+    }  # fmt: skip
     assert [(each.name, each.values[0][1]) for each in watched.counters()] == [
         ("ams_parallel_failures", 1),
         ("ams_parallel_dead_letters", 0),

@@ -95,10 +95,8 @@ def test_the_items_of_one_date_hold_until_the_next_date() -> None:
         return [each.hostname for each in sites["A"]] if sites else []
 
     assert {day: on(day) for day in ("2024-02-01", "2024-03-04", "2024-03-05")} == {
-        "2024-02-01": ["w1"],
-        "2024-03-04": ["w1"],
-        "2024-03-05": ["w2"],
-    }
+        "2024-02-01": ["w1"], "2024-03-04": ["w1"], "2024-03-05": ["w2"],
+    }  # fmt: skip
     assert in_force({}, "2024-03-05") is None
     assert sites_of([]) == {}
 
@@ -142,12 +140,10 @@ NIGHT = {"start_time": "2024-03-05T00:00:00Z", "end_time": "2024-03-05T06:00:00Z
 SPAN = Span(0, 6 * 3600, "UNKNOWN")
 DOWN = {"hostname": "w1", "service": "webdav", **NIGHT}
 REQUEST = {
-    **NIGHT,
-    "exclude": ["A"],
-    "exclude_metrics": [{"metric": "dav"}],
+    **NIGHT, "exclude": ["A"], "exclude_metrics": [{"metric": "dav"}],
     "exclude_monitoring_source": [{"host": "mon1", **NIGHT}],
     "applied_status_changes": [{"state": "CRITICAL", "group": "A"}],
-}
+}  # fmt: skip
 BOTH, OR = ("webdav", "SRM"), {"operation": "OR"}
 COUNTED_TAGS = {"monitored": "1", "production": "1"}
 FILES: dict[str, tuple[Any, Any]] = {

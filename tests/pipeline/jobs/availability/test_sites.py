@@ -33,11 +33,9 @@ from ams.pipeline.report import plots
 
 EVE, TODAY = "2024-03-04", "2024-03-05"
 RULES = Rules(
-    metrics={"ce": ("jobs", "tcp"), "se": ("dav",)},
-    metric_operation=AND,
-    profile_operation=AND,
+    metrics={"ce": ("jobs", "tcp"), "se": ("dav",)}, metric_operation=AND, profile_operation=AND,
     groups=(Group(OR, {"ce": OR}), Group(OR, {"se": OR})),
-)
+)  # fmt: skip
 HOSTS = (Place("ce", "c1"), Place("ce", "c2"), Place("se", "s1"))
 MEASURED = [host._replace(metric=metric) for host in HOSTS for metric in RULES.metrics[host.service]]
 ONE = st.tuples(
@@ -251,13 +249,11 @@ def test_an_order_makes_an_operation() -> None:
 COLUMNS = ["site", "date", "availability", "reliability", "partial"]
 FIGURES = pd.DataFrame(
     [
-        ("SITE-A", "2024-03-04", 100.0, 100.0, False),
-        ("SITE-B", "2024-03-05", None, None, True),
-        ("SITE-A", "2024-03-05", 70.81509, 89.46537, True),
-        ("SITE-C", "2024-03-05", 98.0, 99.0, True),
+        ("SITE-A", "2024-03-04", 100.0, 100.0, False), ("SITE-B", "2024-03-05", None, None, True),
+        ("SITE-A", "2024-03-05", 70.81509, 89.46537, True), ("SITE-C", "2024-03-05", 98.0, 99.0, True),
     ],
     columns=COLUMNS,
-)
+)  # fmt: skip
 BOARD_SPANS = {"SITE-A": [plots.Span(datetime(2024, 3, 5, tzinfo=UTC), datetime(2024, 3, 6, tzinfo=UTC), "CRITICAL")]}
 
 

@@ -151,6 +151,7 @@ class Client(ABC):
 
     def __init__(self, name: str, log: Log) -> None:
         self._name, self._log = name, log
+        self._connection: Connection | None = None
         self._numbers = 0
 
     @property
@@ -171,8 +172,10 @@ class Client(ABC):
     async def must(self, path: str, body: object, *, method: str = "POST") -> Any:
         """Call and return the document; for what prepares and ends a history."""
 
-    @abstractmethod
-    def close(self) -> None: ...
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
 
 class HttpClient(Client):
@@ -181,7 +184,6 @@ class HttpClient(Client):
     def __init__(self, name: str, target: Target, traffic: Traffic) -> None:
         super().__init__(name, traffic)
         self._target, self._traffic = target, traffic
-        self._connection: Connection | None = None
 
     async def attempt(
         self, name: str, path: str, body: object, kind: Kind = Kind.OTHER, *, method: str = "POST", **headers: str
@@ -205,11 +207,6 @@ class HttpClient(Client):
         found = await self.attempt(self.next_request(), path, body, method=method)
         assert found.done, f"{method} {path} was not answered with success: {dict(self._traffic.refusals)}"
         return found.document
-
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
 
     async def _connected(self) -> tuple[Connection, int]:
         """Return a connection to the living service, and how often that had died before."""

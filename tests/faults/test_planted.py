@@ -9,6 +9,7 @@ from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import AsyncMock
 
 import grpc
 import pytest
@@ -24,7 +25,6 @@ from ams.service.parallel.message_state import Failures, LeaseTable, OrderingKey
 from ams.storage.cursors.acks import Change
 from ams.storage.cursors.base import NO_DEADLINE
 from ams.storage.cursors.sqlite import SqliteCursors
-from ams.storage.files import FileHandle
 from ams.storage.log.base import Appended
 from ams.storage.log.embedded import EmbeddedLog
 from local_cluster.ports import free_port
@@ -171,9 +171,6 @@ async def test_a_fault_of_the_log_is_noticed(
 _acknowledge, _hand_out = SqliteCursors.acknowledge, SqliteCursors.hand_out
 
 
-async def forget(*_: object) -> None: ...
-
-
 async def acknowledge_unasked(
     cursors: SqliteCursors, subscription: Any, generation: int, end: Offset, at: Offset | None = None
 ) -> bool:
@@ -208,7 +205,7 @@ ANY_ACK = "acknowledged message 2, which was not handed out since the last seek"
 @pytest.mark.parametrize(
     ("name", "fault", "use", "sentence"),
     [
-        ("acknowledge", forget, use_ordered, "acknowledged or passed; it could only stand at 2 (by c-2)"),
+        ("acknowledge", AsyncMock(), use_ordered, "acknowledged or passed; it could only stand at 2 (by c-2)"),
         ("hand_out", acknowledge_unasked, use_ordered, "and so skipped messages nobody had acknowledged"),
         ("acknowledge", take_any_ack, acknowledge_after_a_seek, ANY_ACK),
         ("acknowledge", take_any_ack, acknowledge_what_was_not_pulled, ANY_ACK),
@@ -222,27 +219,11 @@ async def test_a_fault_of_cursors_is_noticed(tmp_path: Path, name: str, fault: o
     assert await Trial().run(tmp_path / "good", nothing, use) == []
 
 
-class LyingDisk(UnreliableDisk):
-    """Says that it has synced, and has not."""
-
-    lies = False
-
-    def sync(self, handle: FileHandle) -> None:
-        if not self.lies:
-            super().sync(handle)
-
-    def write_through(self, handle: FileHandle, parts: Sequence[bytes], position: int) -> None:
-        if self.lies:
-            self.write(handle, b"".join(parts), position)
-        else:
-            super().write_through(handle, parts, position)
-
-
 @pytest.mark.parametrize("lies", [False, True], ids=["after the sync", "before the sync"])
 async def test_an_answer_before_the_sync_is_noticed_after_a_power_loss(
     tmp_path: Path, monkeypatch: Patch, *, lies: bool
 ) -> None:
-    disk, opened = LyingDisk(), EmbeddedLog.open
+    disk, opened = UnreliableDisk(), EmbeddedLog.open
     for folder in (tmp_path / "data", *(tmp_path / "data").parents):
         disk.make_folder(str(folder))
         disk.sync_folder(str(folder.parent))
@@ -250,19 +231,19 @@ async def test_an_answer_before_the_sync_is_noticed_after_a_power_loss(
     async def open_after_power_loss(folder: str, **named: Any) -> EmbeddedLog:
         Path(folder).mkdir(exist_ok=True)  # the service looks at it
         disk.power_loss(random.Random(1))
-        disk.lies = False
         return await opened(folder, **named | {"files": disk})
 
     async def publish(trial: Trial) -> None:
         await trial.publisher.publish("t", 3)
-        disk.lies = lies
-        await trial.publisher.publish("t", 40)
-
-    async def rest(_: Trial) -> None: ...
+        with pytest.MonkeyPatch.context() as patch:
+            if lies:  # that it has synced
+                patch.setattr(disk, "sync", lambda _: None)
+                patch.setattr(disk, "write_through", lambda handle, parts, at: disk.write(handle, b"".join(parts), at))
+            await trial.publisher.publish("t", 40)
 
     monkeypatch.setattr(EmbeddedLog, "open", open_after_power_loss)
 
-    found = await Trial().run(tmp_path / "data", nothing, publish, rest)
+    found = await Trial().run(tmp_path / "data", nothing, publish, AsyncMock())
 
     assert (found == []) is not lies
     assert any("of request p-2, acknowledged as id" in each and "is lost" in each for each in found) is lies

@@ -3,7 +3,7 @@
 import itertools
 import json
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,8 @@ from ams.pipeline.fetching import Fetch, LostMessages, Part, limited, parts
 from ams.pipeline.messages import MESSAGE
 from ams.pipeline.options import Access, Name
 from ams.pipeline.service import Service
-from tests.client.stub import CUT, Reply, Stub, stub_server
+from tests.client.conftest import stub as stub
+from tests.client.stub import CUT, Reply, Stub
 from tests.pipeline.garden import Garden, numbered
 
 RANGES = st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 1000)), min_size=1, max_size=5)
@@ -68,12 +69,6 @@ def test_a_batch_has_as_much_as_it_may_and_there_is(ranges: list[tuple[int, int]
 
 
 TOPIC = Name("garden", "plants")
-
-
-@pytest.fixture
-def stub() -> Iterator[Stub]:
-    with stub_server() as stub:
-        yield stub
 
 
 def stored(offset: int) -> Stored:

@@ -35,7 +35,6 @@ class FrontClient(Client):
         """`what` is what its calls are, empty: what each asks for."""
         super().__init__(name, log)
         self._front, self._calls, self._what = front, log, what
-        self._connection: Connection | None = None
         self._failed = ""
 
     async def attempt(
@@ -63,11 +62,6 @@ class FrontClient(Client):
             assert call.failed, f"{method} {path} was answered {call.status} {call.text}"
             assert time.monotonic() < give_up, f"{method} {path} was not answered with success: {call}"
             await asyncio.sleep(BREATH_SECONDS)
-
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
 
     async def _once(
         self, name: str, path: str, body: object, method: str, headers: Mapping[str, str]

@@ -13,6 +13,7 @@ from ams.service.seeking import Seeker
 from ams.service.subscriptions import Subscriptions
 from ams.storage.cursors.acks import Change
 from tests.service.parallel.site import DIES, LATE, SUB, P, Site, before_the_next_lease, offsets, with_options
+from tests.support.waiting import some_turns
 
 
 async def test_after_a_restart_ids_are_good_until_the_message_is_given_again(site: Site) -> None:
@@ -75,8 +76,7 @@ async def test_all_that_repeat_an_acknowledgement_hear_that_it_cannot_be_stored(
     ids = await site.pull()
 
     async def fail(*_: object) -> bool:
-        for _ in range(20):
-            await asyncio.sleep(0)
+        await some_turns()
         raise CursorsUnavailable
 
     with monkeypatch.context() as broken:

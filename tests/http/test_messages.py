@@ -183,11 +183,10 @@ BROKEN = st.tuples(ENCODED, st.integers(0, 20), st.sampled_from(["\n", "\r\n", "
 )
 DATA = st.one_of(ENCODED, ENCODED, BROKEN, TEXT, st.none(), st.integers())
 ATTRIBUTES = st.one_of(
-    st.dictionaries(TEXT, TEXT, max_size=5),
-    st.dictionaries(TEXT, TEXT | st.none(), max_size=3),
+    st.dictionaries(TEXT, TEXT, max_size=5), st.dictionaries(TEXT, TEXT | st.none(), max_size=3),
     st.lists(st.dictionaries(st.sampled_from(["key", "value", "Key", "VALUE"]), TEXT | st.none())),
     st.none() | st.integers() | TEXT,
-)
+)  # fmt: skip
 KEYS = TEXT | st.none() | st.sampled_from(["\u00e9" * 512, "\u00e9" * 512 + "x", 7])
 FIELDS = {
     "data": DATA, "attributes": ATTRIBUTES, "orderingKey": KEYS, "messageId": TEXT | st.none(), "publishTime": TEXT,
@@ -215,9 +214,8 @@ BODIES = st.builds(
     lambda name, sent, indent, every: escaped(json.dumps({name: sent}, indent=indent), every).encode(),
     st.sampled_from(["messages", "messages", "messages", "Messages"]),
     st.lists(USUAL, max_size=4) | st.lists(USUAL | KEYED, max_size=4) | st.lists(USUAL | ODD, max_size=4),
-    st.none() | st.integers(0, 1),
-    st.integers(0, 1),
-)
+    st.none() | st.integers(0, 1), st.integers(0, 1),
+)  # fmt: skip
 
 
 @given(BODIES, st.booleans())
@@ -282,11 +280,10 @@ ODD_BODIES = st.builds(
     lambda body, cut: json.dumps(body).encode()[: -cut or None],
     st.one_of(
         st.fixed_dictionaries({}, optional={"messages": st.lists(ODD | st.integers()), "MESSAGES": st.lists(ODD)}),
-        st.fixed_dictionaries({"messages": DATA}),
-        st.lists(st.integers(), max_size=2),
+        st.fixed_dictionaries({"messages": DATA}), st.lists(st.integers(), max_size=2),
     ),
     st.integers(0, 3),
-)
+)  # fmt: skip
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

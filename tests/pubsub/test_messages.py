@@ -47,10 +47,9 @@ WITHIN_LIMITS: dict[str, list[dict[str, Any]]] = {
     "only an attribute": [{"attributes": {"k": ""}}],
     "100 attributes": [{"attributes": {f"k{n}": "v" for n in range(100)}}],
     "the longest attribute": [{"attributes": {"k" * 256: "v" * 1024}}],
-    "the longest key": [{"data": b"x", "ordering_key": "k" * 1024}],
-    "1,000 messages": [{"data": b"x"}] * 1000,
+    "the longest key": [{"data": b"x", "ordering_key": "k" * 1024}], "1,000 messages": [{"data": b"x"}] * 1000,
     "any bytes": [{"data": bytes(range(256))}],
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", WITHIN_LIMITS)
@@ -122,9 +121,8 @@ def test_a_message_of_the_http_api_is_received(world: World) -> None:
     world.made(enable_message_ordering=True)
     published = [
         {"data": base64.b64encode(b"\x00\xff").decode(), "attributes": {"k": "v", "google": "x"}, "orderingKey": "o"},
-        {"data": "this is no base64!"},
-        {"data": "", "attributes": {"k": ""}},
-    ]
+        {"data": "this is no base64!"}, {"data": "", "attributes": {"k": ""}},
+    ]  # fmt: skip
     said = world.http("POST", "/topics/topic:publish", {"messages": published})
     came = {each.message.message_id: each.message for each in world.pulled()}
     assert sorted(came) == sorted(said["messageIds"])
@@ -214,11 +212,10 @@ def test_a_message_that_fails_too_often_goes_to_the_dead_letter_topic(world: Wor
     published = attributes.pop("CloudPubSubDeadLetterSourceTopicPublishTime")
     assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00", published)
     assert {name: value for name, value in attributes.items() if not name.startswith("deadLetter")} == {
-        "kind": "bad",
-        "CloudPubSubDeadLetterSourceDeliveryCount": "5",
+        "kind": "bad", "CloudPubSubDeadLetterSourceDeliveryCount": "5",
         "CloudPubSubDeadLetterSourceSubscription": "subscription",
         "CloudPubSubDeadLetterSourceSubscriptionProject": world.project,
-    }
+    }  # fmt: skip
 
 
 SUBSCRIBER = "/google.pubsub.v1.Subscriber/"

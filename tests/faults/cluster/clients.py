@@ -9,7 +9,7 @@ from typing import Any
 
 from argo_ams_library import AmsException, AmsMessage, ArgoMessagingService
 
-from bench.connection import CLOSED, Address, Connection, Response, connect, request
+from bench.connection import CLOSED, Address, Response, connect, request
 from tests.faults.attempts import Held, Outcome
 from tests.faults.cluster.calls import Call, CallLog
 from tests.faults.http_client import FOREVER, PROJECT, Client, Kind, Tried, ask, encoded, error_text, tried

@@ -67,8 +67,7 @@ def test_each_object_of_a_list_is_a_record_and_a_bad_one_is_set_aside_alone() ->
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (b"", "not JSON: Input data was truncated"),
-        (b"{", "not JSON: Input data was truncated"),
+        (b"", "not JSON: Input data was truncated"), (b"{", "not JSON: Input data was truncated"),
         (b"\xff", "not JSON: JSON is malformed: invalid character (byte 0)"),
         (b"[" * 100_000, "not JSON: nested too deeply"),
         (b'{"site": 1}', "field site: string is expected, not a number"),
@@ -84,7 +83,7 @@ def test_each_object_of_a_list_is_a_record_and_a_bad_one_is_set_aside_alone() ->
         (b'{"tags": {}}', "field tags: array<string> is expected, not an object"),
         (b'{"place": {"lat": "x"}}', "field place.lat: double is expected, not text"),
     ],
-)
+)  # fmt: skip
 def test_other_json_is_broken_and_names_the_field(data: bytes, reason: str) -> None:
     assert read(Json(FIELDS), data) == [reason]
 
@@ -114,10 +113,9 @@ def test_a_line_can_be_a_record_as_it_is() -> None:
 
 
 SCHEMA = {
-    "type": "record",
-    "name": "m",
+    "type": "record", "name": "m",
     "fields": [{"name": "site", "type": "string"}, {"name": "wall", "type": ["null", "double"]}],
-}
+}  # fmt: skip
 AVRO = {"site": types.STRING, "wall": types.DOUBLE}
 
 

@@ -41,9 +41,8 @@ BEGINNINGS = [tuple(row) for row in rows("accounting", "Forms")]
 
 NORMALISED = {
     **{key: value for key, value in SUMMARY.items() if not key.startswith("ServiceLevel")},
-    "NormalisedWallDuration": "10000",
-    "NormalisedCpuDuration": "9000",
-}
+    "NormalisedWallDuration": "10000", "NormalisedCpuDuration": "9000",
+}  # fmt: skip
 VM_SUMMARY = {"SiteName": "SITE-B", "Month": "3", "Year": "2024", "NumberOfVMs": "2"}
 STORAGE = {
     "RecordIdentity@recordId": "1", "RecordIdentity@createTime": "2024-03-05T23:50:00Z", "StorageSystem": "se",
@@ -290,11 +289,10 @@ ARC = """<?xml version="1.0" encoding="utf-8"?>
 """As ARC writes it, and a record of another program beside it."""
 
 ATTRIBUTES = (
-    "",
-    '<sr:GroupAttribute sr:attributeType="role">cmsphedex</sr:GroupAttribute>',
+    "", '<sr:GroupAttribute sr:attributeType="role">cmsphedex</sr:GroupAttribute>',
     '<sr:GroupAttribute attributeType="role">poweruser</sr:GroupAttribute>',
     '<sr:GroupAttribute sr:attributeType="authority">/O=Grid/CN=auth</sr:GroupAttribute>',
-)
+)  # fmt: skip
 STORED = """<sr:StorageUsageRecord>
     <sr:RecordIdentity sr:createTime="2024-03-05T02:42:15Z" sr:recordId="{number}"/>
     <sr:StorageSystem>se.site-f.example</sr:StorageSystem>

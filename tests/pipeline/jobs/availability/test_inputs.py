@@ -231,9 +231,8 @@ DATUMS: dict[str, dict[str, Any]] = {
     "result": record("2024-03-05T10:20:30Z", "webdav", "w1", "dav", "CRITICAL", actual_data="none"),
     "group_endpoints": {"type": "-", "group": "A", "service": "webdav", "hostname": "w1", "tags": {"monitored": "1"}},
     "group_groups": {"type": "-", "group": "N", "subgroup": "A", "tags": {}},
-    "metric_profile": {"profile": "-", "service": "webdav", "metric": "dav", "tags": {}},
-    "downtimes": DOWN,
-}
+    "metric_profile": {"profile": "-", "service": "webdav", "metric": "dav", "tags": {}}, "downtimes": DOWN,
+}  # fmt: skip
 """A datum of each kind of message."""
 
 
@@ -296,11 +295,10 @@ def test_lists_of_downtimes_hold_for_their_days(tmp_path: Path) -> None:
     backwards = {**DOWN, "end_time": "2024-03-01T00:00:00Z"}
     answer = {
         "data": [
-            {"date": "2024-03-05", "endpoints": [DOWN, backwards]},
-            {"date": "2024-03-06", "endpoints": None},
+            {"date": "2024-03-05", "endpoints": [DOWN, backwards]}, {"date": "2024-03-06", "endpoints": None},
             {"date": "2024-03-07", "id": "1", "name": "x", "endpoints": [other]},
         ]
-    }
+    }  # fmt: skip
 
     found = read(tmp_path, "downtimes", answer)
 
@@ -333,10 +331,9 @@ def test_a_status_that_is_applied_holds_where_its_last_name_is(
 
 def test_of_statuses_that_are_applied_the_one_that_names_more_counts() -> None:
     changes = [
-        {"state": "CRITICAL", "service": "webdav", "group": "A"},
-        {"state": "OK", "service": "webdav"},
+        {"state": "CRITICAL", "service": "webdav", "group": "A"}, {"state": "OK", "service": "webdav"},
         {"state": "EXCLUDED", "service": "webdav"},
-    ]
+    ]  # fmt: skip
     request = msgspec.convert({**NIGHT, "exclude": ["A"], "applied_status_changes": changes}, documents.Request)
 
     found = list(overrides("2024-03-05", [], [request], Defaults()))

@@ -48,7 +48,7 @@ except SystemExit:
     assert HEAVY & set(modules.split()) == set()
     if words == ("--help",):
         lines = [re.sub("(?<=[a-z])  +", " ", line) for line in out.splitlines()]
-        wanted = [f"  {name} {each.help}" for name, each in (SERVICE_COMMANDS | COMMANDS).items()]
+        wanted = [f"  {name} {each.help}" for name, each in (SERVICE_COMMANDS | COMMANDS).items() if " " not in name]
         assert [each for each in wanted if each not in lines] == []
 
 

@@ -77,7 +77,7 @@ MISTAKES: list[tuple[str, int, str]] = [
     ("profile set site --endpoint ftp://ams.example", 2, "is no endpoint"),
     ("profile set site --token-stdin", 2, "does not hold a token"),
     ("profile set site --token-stdin --token-file t", 2, "not both"),
-    ("provision cloud-info", 2, "who reads the subscriptions? name a member with --consumer"),
+    ("provision cloud-info --service-type x", 2, "who reads the subscriptions? name a member with --consumer"),
     ("projects quota {project} topics=many", 2, "quota topics: 'many' is no number such as 100 or 64MiB, nor none "),
     ("projects quota {project} pages=1", 1, "There is no quota 'pages': there are storedBytes, "),
     ("publish jobs --data x --attr novalue", 2, "--attr 'novalue' must look like NAME=VALUE"),

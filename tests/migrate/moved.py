@@ -88,11 +88,10 @@ def imported(found: Converted, folder: Path) -> Path:
 def counts(found: Converted) -> Mapping[str, int]:
     """Return how many of what is compared."""
     return {
-        "users": len(found.users),
-        "topics": len(found.topics),
+        "users": len(found.users), "topics": len(found.topics),
         "messages": sum(each.bounds.end - each.bounds.first for each in found.topics),
         "subscriptions": len(found.subscriptions),
-    }
+    }  # fmt: skip
 
 
 class Kept:
@@ -114,14 +113,13 @@ class Kept:
         for first in range(start, end, 1000):
             yield [
                 Stored(
-                    Offset(offset),
-                    Milliseconds(each.time),
+                    Offset(offset), Milliseconds(each.time),
                     made_message(changed.get(offset, each.data), each.attributes).fragment,
                 )
                 for offset in range(first, min(first + 1000, end))
                 if offset not in holes
                 for each in [message(number, offset)]
-            ]
+            ]  # fmt: skip
 
 
 @dataclass

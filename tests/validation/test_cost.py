@@ -78,13 +78,12 @@ def test_a_chain_too_long_to_be_followed_is_endless(times: int) -> None:
 USUAL = {
     "type": "object",
     "properties": {
-        "site": {"type": "string", "pattern": "^[A-Z]{2,20}$"},
-        "time": {"type": "string", "format": "date-time"},
+        "site": {"type": "string", "pattern": "^[A-Z]{2,20}$"}, "time": {"type": "string", "format": "date-time"},
         "values": {"type": "array", "items": {"type": "object", "required": ["metric"], "minProperties": 1}},
     },
     "required": ["site", "time", "values"],
     "additionalProperties": False,
-}
+}  # fmt: skip
 TEXT = "x" * 100_000
 
 
@@ -144,15 +143,14 @@ def test_violations_hold_little_memory(schema: dict[str, Any], document: object,
 @pytest.mark.parametrize(
     ("schema", "document"),
     [
-        ({}, b"[" + b",".join([b"5e-324"] * 5000) + b"]"),
-        ({}, b"[" + b",".join([b"1" * 4000] * 50) + b"]"),
+        ({}, b"[" + b",".join([b"5e-324"] * 5000) + b"]"), ({}, b"[" + b",".join([b"1" * 4000] * 50) + b"]"),
         ({"items": {"multipleOf": 1e-300}}, b"[" + b",".join([b"1e300"] * 5000) + b"]"),
         ({"items": {"multipleOf": 0.01}}, b"[" + b",".join([b"1.5"] * 5000) + b"]"),
         ({"items": {"maximum": 10**300}}, b"[" + b",".join([b"1.5"] * 5000) + b"]"),
         ({"pattern": "[ab]*a[ab]{60}c"}, b'"' + b"ab" * 15_000 + b'"'),
     ],
     ids=["small", "long", "far apart", "divided", "compared with a long one", "a text made for its pattern"],
-)
+)  # fmt: skip
 def test_values_that_take_a_thousand_times_as_long_as_usual_are_over_the_budget(schema: Any, document: bytes) -> None:
     with pytest.raises(TooMuch):
         JsonSchema(schema).check(0, document, Budget(INLINE))

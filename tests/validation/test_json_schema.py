@@ -169,12 +169,11 @@ def allows(schema: dict[str, Any], document: object) -> bool:
 @pytest.mark.parametrize(
     "place",
     [
-        lambda part: {"properties": {"a": part}},
-        lambda part: {"propertyNames": part},
+        lambda part: {"properties": {"a": part}}, lambda part: {"propertyNames": part},
         lambda part: {"propertyNames": part, "minimum": 1, "exclusiveMinimum": True},
     ],
     ids=["of values", "of names", "of names in no draft"],
-)
+)  # fmt: skip
 def test_a_pattern_without_linear_time_is_refused(place: Callable[[object], dict[str, Any]], pattern: str) -> None:
     with pytest.raises(InvalidInput, match='is not a "regex"$'):
         JsonSchema(place({"pattern": pattern}))
@@ -232,13 +231,12 @@ for _ in range(3):
     DOCUMENTS |= st.lists(DOCUMENTS, max_size=3) | st.dictionaries(st.text("ab", max_size=3), DOCUMENTS, max_size=3)
 SCHEMAS = st.sampled_from(
     [
-        {},
-        {"type": ["object", "number", "null"]},
+        {}, {"type": ["object", "number", "null"]},
         {"items": {"type": "string", "pattern": "^[ab]*$"}, "maxItems": 2},
         {"properties": {"a": {"minimum": 0}, "b": MYSELF}, "additionalProperties": False},
         {"items": {"enum": [1, "a"]}},
     ]
-)
+)  # fmt: skip
 PAYLOADS = DOCUMENTS.map(lambda value: json.dumps(value).encode()) | st.binary(max_size=6)
 
 

@@ -95,8 +95,7 @@ def test_who_keeps_the_laws_is_not_accused(attempts: list[Attempt], more: dict[s
         ([pull(0, FIRST), pull(1, SECOND), settle(2, ACK, SECOND)], {}, "given twice"),
         ([pull(0, FIRST), pull(1, OVER), settle(2, ACK, OVER)], {"kind": ONCE}, "given twice"),
         (
-            [pull(0, FIRST), settle(1, EXTEND, FIRST, seconds=60), pull(30, SECOND), settle(31, ACK, SECOND)],
-            {},
+            [pull(0, FIRST), settle(1, EXTEND, FIRST, seconds=60), pull(30, SECOND), settle(31, ACK, SECOND)], {},
             "given twice",
         ),
         ([pull(0, FIRST), settle(11, ACK, FIRST)], {}, "late"),
@@ -106,8 +105,7 @@ def test_who_keeps_the_laws_is_not_accused(attempts: list[Attempt], more: dict[s
         ([pull(0, FIRST), pull(5, NEXT), settle(6, ACK, FIRST), settle(16, ACK, NEXT)], {"held": ("a", "a")}, "late"),
         (
             [pull(0, FIRST, name=ONE), pull(1, LAST, name=TWO), settle(1.5, ACK, FIRST), settle(2, ACK, LAST)],
-            IN_ORDER,
-            "out of order",
+            IN_ORDER, "out of order",
         ),
         (
             [

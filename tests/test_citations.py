@@ -36,8 +36,7 @@ IN_BRACKETS = re.compile(r" \((\d{1,2}\.\d)\)")
 TESTS = re.compile(r"def test_(?:(?P<section>\d{1,2}_\d)_)?(?P<row>[ampuor]\d{1,2})_")
 """Names of tests; which A they mean is said in them, or by the differences that name them."""
 ROWS = re.compile(r'\b[Rr]ow\(\s*"([^"]+)"')
-STEP = re.compile(r"(?<=^1\.5) \d$")
-"""Of the order of checks."""
+STEP = re.compile(r"(?<=^1\.5) \d$")  # of the order of checks
 LAW = re.compile(r"laws? (\d+)(?: (?:to|and) (\d+))?")
 OUTSIDE = re.compile(r"\bshared/|\b(?:ams-v1|corrections|design|google-pubsub|reference-data)\.md\b")
 WORTH_A_LOOK = re.compile(rf"ontract|lients|\blaws? \d|\b{ROW}\b|shared/|\.md|def test_\w\d")
@@ -45,8 +44,7 @@ WORTH_A_LOOK = re.compile(rf"ontract|lients|\blaws? \d|\b{ROW}\b|shared/|\.md|de
 PAGES = {"push": "push", "authn": "certificates", "certificates": "certificates", "clients": "clients"}
 PAGES |= {"http": "api", "api": "api"}
 """By the word before "contract"."""
-PAGE_OF_ROWS = {"P": "push", "M": "api", "U": "api", "O": "api", "R": "clients"}
-"""Of rows A there are three kinds."""
+PAGE_OF_ROWS = {"P": "push", "M": "api", "U": "api", "O": "api", "R": "clients"}  # of rows A there are three kinds
 
 
 class Citation(NamedTuple):
@@ -54,8 +52,7 @@ class Citation(NamedTuple):
 
     page: str
     item: str
-    section: str = ""
-    """Of a row: the section that is cited before it."""
+    section: str = ""  # of a row: the section that is cited before it
     is_section: bool = False
 
 
@@ -63,8 +60,7 @@ class Page(NamedTuple):
     """What can be cited on a page."""
 
     sections: frozenset[str]
-    rows: dict[str, str]
-    """Each with the section it stands in."""
+    rows: dict[str, str]  # each with the section it stands in
 
 
 @cache

@@ -4,9 +4,12 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from ams.pubsub import protos
+from ams.pubsub.resources import SUBSCRIPTION_REFUSED, TOPIC_REFUSED
 from tests.access.table import OVERVIEW_ROWS, roles_of
 from tests.contract.rows import Ask, Like
 from tests.contract.test_contract import ROWS
@@ -15,18 +18,12 @@ ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs" / "reference"
 
 BELONGS = {
-    "topics": r"/projects/P/topics",
-    "subscriptions": r"/projects/P/subscriptions",
-    "snapshots": r"/projects/P/snapshots",
-    "members": r"/projects/P/members",
-    "projects": r"/projects(/P(:\w+)?)?$",
-    "users": r"/users(?!/U/(tokens|bindings))",
-    "openid-connect": r"/users/U/bindings|/issuers",
-    "tokens": r"/users/U/tokens",
-    "registrations": r"/registrations",
-    "schemas": r"/projects/P/schemas",
+    "topics": r"/projects/P/topics", "subscriptions": r"/projects/P/subscriptions",
+    "snapshots": r"/projects/P/snapshots", "members": r"/projects/P/members", "projects": r"/projects(/P(:\w+)?)?$",
+    "users": r"/users(?!/U/(tokens|bindings))", "openid-connect": r"/users/U/bindings|/issuers",
+    "tokens": r"/users/U/tokens", "registrations": r"/registrations", "schemas": r"/projects/P/schemas",
     "access-lists": r".*:(acl|modifyAcl)$",
-}
+}  # fmt: skip
 """Which routes a page speaks of."""
 PAGES = sorted(BELONGS)
 
@@ -151,3 +148,31 @@ def test_every_difference_of_push_delivery_and_certificates_names_a_test(kind: s
     assert [test for test in named.values() if f"def {test}(" not in sources()] == []
     if kind == "authn A":
         assert [test for name, test in named.items() if not test.startswith(f"test_{name[6:].lower()}_")] == []
+
+
+PUBSUB_REQUESTS = sorted({"Topic", "Subscription", *(name for name in vars(protos) if name.endswith("Request"))})
+"""CreateTopic and CreateSubscription ask with the resource itself."""
+AS_A_WHOLE = {
+    *TOPIC_REFUSED, *SUBSCRIPTION_REFUSED, "compiled_proto_schema", "analytics_hub_subscription_info", "audit_configs",
+}  # fmt: skip
+"""Refused or ignored whatever is in them."""
+
+
+def fields_of(message: Any) -> Iterator[str]:
+    """Yield the names of a message's fields, and of those of the messages in it."""
+    if message.GetOptions().map_entry:  # a map has keys and values, not fields
+        return
+    for field in message.fields:
+        yield field.name.rstrip("_")  # the library spells `type` with one
+        inner = field.message_type
+        packages = ("google.pubsub.v1", "google.iam.v1")
+        if inner is not None and inner.file.package in packages and field.name not in AS_A_WHOLE:
+            yield from fields_of(inner)
+
+
+@pytest.mark.parametrize("request_type", PUBSUB_REQUESTS)
+def test_the_page_of_pubsub_names_every_field_of_a_request(request_type: str) -> None:
+    fields = set(fields_of(getattr(protos, request_type).DESCRIPTOR))
+
+    assert fields
+    assert fields - set(re.findall(r"`([a-z_]+)`", text("pubsub"))) == set()

@@ -178,6 +178,8 @@ def test_tests_of_missing_parts_are_left_out_and_named_last(tested: Machine) -> 
         assert "and not nginx and not chromium and not node and not go and not jdk" in arguments
     required = tested.run("env", "REQUIRE=go zsh", "scripts/test")
     assert (required.returncode, required.stderr.splitlines()[-1]) == (1, "Required, and missing: go")
+    tested.has("timeout", 'echo npm >>"$LACKING_PARTS"')  # as a test does that alone can tell
+    assert tested.run("scripts/test").stdout.splitlines()[-1].endswith("nginx chromium node go jdk npm")
 
 
 @pytest.mark.parametrize(

@@ -20,10 +20,8 @@ pytestmark = pytest.mark.acceptance
 EMULATOR = "localhost:8085"
 TUTORIAL = ROOT / "docs" / "tutorial" / "in-the-emulators-place.md"
 CELERY = ROOT / "docs" / "how-to" / "google-pubsub-celery.md"
-SECONDS = 300
-"""Until a program has surely failed; the first time, Go compiles the client."""
-IDLE_SECONDS = 70
-"""Longer than any client keeps a stream whose pings nobody answers."""
+SECONDS = 300  # until a program has surely failed; the first time, Go compiles the client
+IDLE_SECONDS = 70  # longer than any client keeps a stream whose pings nobody answers
 
 
 @pytest.fixture

@@ -31,8 +31,7 @@ pytestmark = [pytest.mark.acceptance, pytest.mark.faults, pytest.mark.long]
 TOPIC = "google"
 _, ONCE, KEYED = kinds_of(TOPIC)
 KILLS = 5
-ANSWERED_SECONDS = 120.0
-"""For a client to get on after a kill: some pause for long before they connect again."""
+ANSWERED_SECONDS = 120.0  # for a client to get on after a kill: some pause for long before they connect again
 
 DRAIN_SECONDS = 120.0
 """Node's client has leases of a minute whatever it is told, and nobody gets what was on lease before a kill sooner."""

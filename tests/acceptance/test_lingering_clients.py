@@ -23,8 +23,7 @@ from tests.support.waiting import PATIENCE_SECONDS, wait_until
 pytestmark = [pytest.mark.acceptance, pytest.mark.long]
 
 PATIENCE = 0.5
-TLS = ("--tls-self-signed",)
-"""What is told of a client that does not read differs with TLS."""
+TLS = ("--tls-self-signed",)  # what is told of a client that does not read differs with TLS
 
 
 @pytest.mark.parametrize(("what", "flags"), [("pull", TLS), ("read", ())])

@@ -18,8 +18,7 @@ PAGES = (
     "how-to/pipeline-republish", "how-to/pipeline-write-one",
 )  # fmt: skip
 S3_GUIDE = ROOT / "docs" / "how-to" / "tables-on-s3.md"
-SECONDS = 300
-"""For a page: each start of Spark takes a while, on a busy machine a long one."""
+SECONDS = 300  # for a page: each start of Spark takes a while, on a busy machine a long one
 
 
 @pytest.mark.parametrize("page", PAGES)

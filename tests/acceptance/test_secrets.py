@@ -24,8 +24,7 @@ HEADER = "the-header-of-a-receiver"
 ENCODED = base64.b64encode(PAYLOAD).decode()
 MESSAGE = {"data": ENCODED, "attributes": {"k": ATTRIBUTE}}
 PUBLISH = {"messages": [MESSAGE]}
-IN_LOG = {ENCODED, ATTRIBUTE}
-"""What the log's segments hold, as is their purpose."""
+IN_LOG = {ENCODED, ATTRIBUTE}  # what the log's segments hold, as is their purpose
 
 
 class Day:
@@ -108,15 +107,12 @@ def go_wrong(day: Day, token: str) -> None:
         day.ask("POST", "/projects/P/topics/none:publish", PUBLISH),
         day.ask("POST", "/projects/P/topics/t:publish", {"messages": [MESSAGE] * 9 + [{"data": ENCODED * 40}]}),
         day.ask("POST", "/projects/P/topics/t:publish", {"messages": [MESSAGE] * 400}),
-        day.ask("PUT", "/projects/P/topics/new", token=token),
-        day.ask("PUT", "/projects/P/subscriptions/s", wanted),
-        day.ask("POST", "/projects/P", {}),
-        day.ask("GET", f"/users:byToken/{UNKNOWN_TOKEN}"),
-        day.ask("GET", f"/USERS:BYTOKEN/{token}"),
-        day.ask("GET", f"/users/{token}"),
+        day.ask("PUT", "/projects/P/topics/new", token=token), day.ask("PUT", "/projects/P/subscriptions/s", wanted),
+        day.ask("POST", "/projects/P", {}), day.ask("GET", f"/users:byToken/{UNKNOWN_TOKEN}"),
+        day.ask("GET", f"/USERS:BYTOKEN/{token}"), day.ask("GET", f"/users/{token}"),
         day.ask("GET", f"/users:byToken//{token}"),
         day.ask("GET", "/users", headers={"x-request-id": f"not one id {token}"}, token=UNKNOWN_TOKEN),
-    ]
+    ]  # fmt: skip
     assert {answer.status_code for answer in refused} == {301, 400, 401, 403, 404, 409, 413}
 
 

@@ -16,8 +16,7 @@ SHORT = {
     "SA": "service_admin", "PA": "project_admin", "PU": "publisher", "CO": "consumer", "PW": "push_worker",
     "MV": "metrics_viewer", "AA": "argo_api_authn", "RA": "register_admin", "AV": "admin_viewer",
 }  # fmt: skip
-SELF = "itself"
-"""In a line: the user whom the path names, who needs no role."""
+SELF = "itself"  # in a line: the user whom the path names, who needs no role
 
 
 class Line(NamedTuple):

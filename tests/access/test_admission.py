@@ -51,6 +51,24 @@ def test_the_roles_of_the_reference_are_those_of_the_table() -> None:
     assert {line.action for line in OWN_LINES} == PERMISSIONS.keys() - {line.action for line in LINES}
 
 
+def test_no_action_of_our_own_is_wider_than_those_of_the_contract_for_its_resource() -> None:
+    """Who may not consume may not read a topic."""
+    ours = {line.action: PERMISSIONS[line.action] - {SELF} for line in OWN_LINES}
+    alike = {
+        "service:doctor": PERMISSIONS["ams:metrics"] - {"metrics_viewer"},
+        "subscriptions:pushStatus": PERMISSIONS["subscriptions:show"],
+        "subscriptions:nack": PERMISSIONS["subscriptions:acknowledge"],
+        "projects:watch": PERMISSIONS["topics:metrics"] | PERMISSIONS["subscriptions:metrics"],
+        "projects:history": PERMISSIONS["projects:watch"],
+    }
+
+    assert {action: ours.pop(action) for action in alike} == alike
+    for each in ("push:lease", "push:wait", "subscriptions:deadLetter", "subscriptions:extendLeases"):
+        assert ours.pop(each) == {"push_worker"}
+    assert [each for each, roles in ours.items() if each.startswith("tokens:") and roles != {"service_admin"}] == []
+    assert [each for each, roles in ours.items() if roles - {"service_admin", "project_admin", "consumer"}] == []
+
+
 def test_roles_are_those_of_the_contract_and_three_of_them_may_be_given_in_a_project() -> None:
     """HTTP contract 17.3, U3."""
     assert set(SHORT.values()) == ROLES
@@ -378,11 +396,9 @@ async def test_a_reduced_token_is_good_for_its_rights_only(registry: Registry) -
     assert caller.is_reduced
     assert not caller.full_view
     refused: list[tuple[str, ProjectName | None, dict[str, str]]] = [
-        ("topics:publish", P, {"project": "P", "topic": "lawn"}),
-        ("topics:show", P, GARDEN),
-        ("topics:list", P, {"project": "P"}),
-        ("users:list", None, {}),
-    ]
+        ("topics:publish", P, {"project": "P", "topic": "lawn"}), ("topics:show", P, GARDEN),
+        ("topics:list", P, {"project": "P"}), ("users:list", None, {}),
+    ]  # fmt: skip
     for action, place, names in refused:
         with pytest.raises(NotAllowed, match=r"^The token is not good for this$"):
             await admission.admit(action, token, place, names)

@@ -445,11 +445,9 @@ async def test_a_look_up_under_way_does_not_revive_a_revoked_key(keys: KeySetup,
     token = keys.signed()
 
     await asyncio.gather(
-        *(keys.logins.principal(token) for _ in range(10)),
-        keys.registry.named_tokens.revoke(anna.id, CI),
-        *(keys.logins.principal(token) for _ in range(10)),
-        return_exceptions=True,
-    )
+        *(keys.logins.principal(token) for _ in range(10)), keys.registry.named_tokens.revoke(anna.id, CI),
+        *(keys.logins.principal(token) for _ in range(10)), return_exceptions=True,
+    )  # fmt: skip
 
     assert keys.logins.known(token) is None
     assert await keys.refusal(token)

@@ -7,8 +7,11 @@ import json
 import os
 import resource
 import shutil
+import signal
 import socket
 import sqlite3
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -231,6 +234,15 @@ def test_a_full_disk_leaves_nothing_behind(data: Path, tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["data"]
 
 
+def test_a_disk_without_enough_room_is_told_before_anything_is_copied(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ams.storage.files.Disk.free_bytes", lambda *_: 1000)
+    with pytest.raises(Unusable, match="bytes are needed and 1,000 are free; nothing is left of it"):
+        take(str(data), str(tmp_path / "b"))
+    assert sorted(os.listdir(tmp_path)) == ["data"]
+
+
 def test_what_a_killed_backup_left_is_replaced(data: Path, tmp_path: Path) -> None:
     (tmp_path / "b.partial" / "log").mkdir(parents=True)
     (tmp_path / "b.partial" / "log" / "junk").write_text("junk")
@@ -444,6 +456,30 @@ async def test_a_copy_that_says_nothing_is_given_up_with_a_warning_and_retention
             "backup.silent",
             "backup.given_up",
         ]
+
+
+@pytest.mark.long
+async def test_a_backup_whose_process_is_suspended_fails_and_says_why(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "ams-data").write_text("1\n")
+    command = [sys.executable, "-m", "ams.cli.main", "backup", str(tmp_path / "b"), "--data", str(data)]
+    async with answered(data, silent_seconds=5.0) as use_cases:
+        await sealed(use_cases)
+        taken = Folder.take(str(data))  # as a service does
+        with (data / "large.pem").open("wb") as large:
+            large.truncate(64 << 20)  # takes a while to copy, and no room
+        with capture_logs() as logged, subprocess.Popen(command, stderr=subprocess.PIPE) as process:
+            await wait_until_async((tmp_path / "b.partial" / "large.pem").exists)
+            process.send_signal(signal.SIGSTOP)
+            await wait_until_async(lambda: [each for each in logged if each["event"] == "backup.given_up"])
+            process.send_signal(signal.SIGCONT)
+            _, said = await asyncio.to_thread(process.communicate)
+        taken.release()
+
+    assert process.returncode == 1
+    assert b"nothing was copied for 5 s, and retention cannot wait for ever; try again" in said
+    assert sorted(os.listdir(tmp_path)) == ["data"]
 
 
 async def test_a_copy_that_takes_no_answers_is_given_up_too(tmp_path: Path) -> None:

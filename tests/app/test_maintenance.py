@@ -16,8 +16,7 @@ from ams.storage.registry.tables import REGISTRY, users
 from tests.support.administration import make_user
 
 CHANGING = ("open", "write", "sync", "rename", "unlink", "sync_folder")
-STEPS = 10
-"""Changes of files that a rotation makes."""
+STEPS = 10  # changes of files that a rotation makes
 KEY, OTHER = "ab" * 32, "cd" * 32
 
 

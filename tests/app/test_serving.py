@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import sqlite3
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
@@ -29,12 +28,12 @@ from ams.service.delivering import Deliverer
 from ams.service.push.runner import PushRunner
 from ams.storage import folder as data_folder
 from tests.app.client import Client
+from tests.support.held_disk import locked
 from tests.support.served import served
 from tests.support.service import running_service
 from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
 
-DRAIN_SECONDS = 47.0
-"""No other sleep is so long."""
+DRAIN_SECONDS = 47.0  # no other sleep is so long
 HOSTS = {True: ("0.0.0.0", "::", "192.0.2.7", "ams.example"), False: ("127.0.0.1", "127.0.0.9", "::1", "localhost")}
 WITH_TLS: list[dict[str, Any]] = [
     {"host": "::", "cert": "c.pem", "key": "k.pem"},
@@ -127,13 +126,6 @@ async def test_a_service_that_drains_serves_on_while_it_says_that_it_is_not_read
         await serving
         with pytest.raises(httpx.ConnectError):
             await client.get(urls[0] + "/v1/status")
-
-
-@contextlib.contextmanager
-def locked(database: Path) -> Iterator[None]:
-    with contextlib.closing(sqlite3.connect(database, isolation_level=None)) as connection:
-        connection.execute("BEGIN IMMEDIATE")
-        yield
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 
 from ams.authn.certificates.checks import CertificateChecks
 from ams.authn.certificates.reading import subject_sha256
+from ams.authn.certificates.trust import TrustFolder
 from ams.authn.http.errors import refusal
 from ams.authn.login import LATELY, Login, Services
 from ams.authn.management import AuthMethods, Bindings, ServiceTypes
@@ -155,6 +156,17 @@ async def site(world: World, tmp_path: Path, request: pytest.FixtureRequest) -> 
 
 def made_with(**options: float) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("site", [options], indirect=True, ids=[""])
+
+
+def test_what_is_read_of_a_folder_of_authorities_is_logged_and_none_is_warned_of(world: World, tmp_path: Path) -> None:
+    with capture_logs() as lines:
+        folder = TrustFolder(str(tmp_path), ManualClock())
+        (tmp_path / "grid.pem").write_bytes(world.authority.pem)
+        folder.reload()
+
+    assert [(each["event"], each["log_level"], each.get("authorities")) for each in lines] == [
+        ("authorities.read", "info", 0), ("authorities.none", "warning", None), ("authorities.read", "info", 1),
+    ]  # fmt: skip
 
 
 async def test_every_step_is_taken_in_its_order_and_says_what_is_missing(site: LoginService) -> None:

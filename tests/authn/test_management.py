@@ -9,6 +9,7 @@ from urllib.parse import quote
 import pytest
 from sqlalchemy import Connection, insert, select
 
+from ams.authn.settings import AuthnSettings
 from ams.authn.store import Store
 from ams.authn.store.tables import bindings
 from ams.authn.values import X509, AuthMethod, Binding, BindingId, ServiceType, ServiceTypeId
@@ -64,6 +65,14 @@ async def test_a_service_type_is_checked_in_the_order_of_the_contract(quick: Ser
         assert error(await quick.call("POST", "/service-types", body)) == (422, text)
     for field in ("hosts", "auth_types", "auth_method", "type"):
         assert error(await quick.call("POST", "/service-types", GOOD | {field: None})) == (422, EMPTY_TYPE + field)
+
+
+async def test_a_kind_the_settings_allow_and_nobody_wrote_is_told(tmp_path: Path) -> None:
+    settings = AuthnSettings(supported_auth_methods=("pin",))
+    async with open_service(sqlite_url(str(tmp_path / "authn.db")), settings=settings) as service:
+        await service.service_type(auth_method="pin")
+        answer = await service.call("POST", "/service-types/ams/authm", b"no json")
+    assert error(answer) == (500, "Internal Error: Type is supported but not found")
 
 
 async def test_a7_names_and_hosts_are_checked(quick: Service) -> None:
@@ -232,13 +241,11 @@ async def test_an_auth_method_moves_only_where_it_belongs(service: Service) -> N
     keyed = await service.service_type("keyed", auth_method="api-key")
     await service.auth_method(other)
     moves = [
-        ({"service_uuid": "no"}, 404, "Service-type was not found"),
-        ({"host": "no"}, 404, "Host was not found"),
+        ({"service_uuid": "no"}, 404, "Service-type was not found"), ({"host": "no"}, 404, "Host was not found"),
         ({"service_uuid": keyed["uuid"]}, 409, "service-type keyed has auth_method: api-key"),
         ({"service_uuid": other["uuid"]}, 409, f"Auth method object with host: {HOST} already exists"),
-        ({"headers": {}}, 422, EMPTY_METHOD + "headers"),
-        ({"host": ""}, 422, EMPTY_METHOD + "host"),
-    ]
+        ({"headers": {}}, 422, EMPTY_METHOD + "headers"), ({"host": ""}, 422, EMPTY_METHOD + "host"),
+    ]  # fmt: skip
     for change, code, text in moves:
         assert error(await service.call("PUT", PATH, change)) == (code, text)
     assert error(await service.call("PUT", PATH, {"headers": {"new": "***"}}))[0] == 422

@@ -24,6 +24,7 @@ from ams.core.errors import BadSettings, Unusable
 from ams.core.settings import Seconds
 from ams.core.supervisor import Supervisor
 from ams.storage.folder import Folder
+from tests.support.documents import written
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 NEEDED = {"AMS_AUTHN_CERT": "c.pem", "AMS_AUTHN_CERT_KEY": "c.key", "AMS_AUTHN_CLIENT_CA": "authorities"}
@@ -39,26 +40,18 @@ JSON: dict[str, Any] = {
 }  # fmt: skip
 
 
-def written(path: Path, content: Any) -> str:
-    path.write_text(content if isinstance(content, str) else json.dumps(content))
-    return str(path)
-
-
 @pytest.mark.parametrize(
     ("flags", "text"),
     [
-        ({"port": "many"}, "--port: 'many' is not a good value"),
-        ({"client_ca": ""}, "--client-ca is needed"),
+        ({"port": "many"}, "--port: 'many' is not a good value"), ({"client_ca": ""}, "--client-ca is needed"),
         ({"key": ""}, "--cert and --key go together"),
         ({"tls_self_signed": True}, "either --cert and --key or --tls-self-signed"),
-        ({"secrets_key": "12"}, "64 hex digits"),
-        ({"registry": "postgresql://u:p@h/d"}, "must not hold a password"),
+        ({"secrets_key": "12"}, "64 hex digits"), ({"registry": "postgresql://u:p@h/d"}, "must not hold a password"),
         ({"registry": "mongodb://h"}, "registry is sqlite or postgresql"),
         ({"service_types_paths": "[]"}, "is not a good value"),
         ({"supported_auth_methods": "kerberos"}, "supported_auth_methods is of api-key, headers"),
         ({"server_read_timeout": "0"}, "must be positive"),
-        ({"fetch_allow": "nowhere"}, "fetch_allow is of networks"),
-        ({"max_connections": "0"}, "must be positive"),
+        ({"fetch_allow": "nowhere"}, "fetch_allow is of networks"), ({"max_connections": "0"}, "must be positive"),
         ({"ams_endpoint": "ams.example"}, "ams_endpoint is a base URL without a user and password"),
         ({"ams_endpoint": "https://user:s3cret@ams.example"}, "https://ams.example, not https://ams.example$"),
         ({"proxy_protocol": True}, "proxy_protocol and proxies go together"),
@@ -69,7 +62,7 @@ def written(path: Path, content: Any) -> str:
         ({"proxy_protocol": True, "proxies": "::/0", "proxy_header": "X", "proxy_names": "CN=x"}, "exclude each other"),
         ({"supported_auth_types": "x509,oidc"}, "oidc is not spoken here"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_stops_the_start(flags: dict[str, object], text: str) -> None:
     with pytest.raises(BadSettings, match=text):
         AuthnSettings.load(flags, NEEDED)

@@ -27,8 +27,8 @@ REFERENCE = (ROOT / "docs" / "reference" / "cli.md").read_text()
 HEAVY = {"httpx", "rich", "sqlalchemy", "starlette", "uvloop"}
 
 
-@pytest.mark.parametrize("words", [("--help",), ("serve", "--help")])
-def test_help_loads_no_heavy_module_and_lists_every_command(words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("words", [("--help",), ("serve", "--help"), ("topics", "create", "--help")])
+def test_help_tells_every_exit_code_loads_no_heavy_module_and_lists_every_command(words: tuple[str, ...]) -> None:
     code = f"""
 import sys
 from ams.cli.main import main
@@ -41,11 +41,15 @@ except SystemExit:
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     out, _, modules = ran.stdout.rstrip("\n").rpartition("\n")
 
+    told = " ".join(out.split()).partition("Exit codes: ")[2]
+    assert [int(code) for code in re.findall(r"\d+", told)] == list(Exit)
+    if "create" in words:  # what asks a service needs a client
+        return
     assert HEAVY & set(modules.split()) == set()
     if words == ("--help",):
-        assert {line.split()[0] for line in out.splitlines() if line.startswith("  ")} >= (
-            {name.split()[0] for name in SERVICE_COMMANDS} | COMMANDS.keys()
-        )
+        lines = [re.sub("(?<=[a-z])  +", " ", line) for line in out.splitlines()]
+        wanted = [f"  {name} {each.help}" for name, each in (SERVICE_COMMANDS | COMMANDS).items() if " " not in name]
+        assert [each for each in wanted if each not in lines] == []
 
 
 def test_every_command_and_option_is_in_the_reference_and_every_exit_code() -> None:

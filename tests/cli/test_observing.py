@@ -58,7 +58,7 @@ def test_without_a_subscription_the_connection_is_checked_by_whoever_asks(ams: A
     assert (works.returncode, of_nobody.returncode, of_consumer.returncode) == (0, 0, 0)
     connection, _, service = works.stdout.partition("\n\n")
     assert [line.split()[0] for line in connection.splitlines()] == ["endpoint", "user", "project"]
-    assert service
+    assert ("All is well." in service) is (ams.json("doctor")["service"]["findings"] == []), service
     assert "WRONG" not in service
     assert "user      (service token)" in of_nobody.stdout.splitlines()
     assert [line.split()[0] for line in of_consumer.stdout.splitlines()] == ["endpoint", "user", "project"]

@@ -183,10 +183,8 @@ NAMES = st.text("abcXYZ019_-", min_size=1, max_size=5)
 ENTITLEMENTS = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=20)
 RULES = st.builds(
     lambda entitlement, project, roles: wire.RoleRule(entitlement=entitlement, project=project, roles=sorted(roles)),
-    ENTITLEMENTS,
-    NAMES,
-    st.sets(st.sampled_from(["publisher", "consumer"]), min_size=1),
-)
+    ENTITLEMENTS, NAMES, st.sets(st.sampled_from(["publisher", "consumer"]), min_size=1),
+)  # fmt: skip
 
 
 def test_a_topic_is_of_the_project_in_use_or_says_its_own() -> None:

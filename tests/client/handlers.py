@@ -17,8 +17,7 @@ from ams.client.wire import ParallelOptions
 from tests.support.served import Served
 from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
 
-FASTER = 5
-"""How much faster time passes where leases have to end, the shortest of which are of ten seconds."""
+FASTER = 5  # how much faster time passes where leases have to end, the shortest of which are of ten seconds
 
 
 class Handler:

@@ -29,14 +29,11 @@ class Stub:
     status: int = 200
     body: bytes = b"{}"
     headers: Mapping[str, str] = field(default_factory=dict)
-    script: list[Reply] = field(default_factory=list)
-    """Answers given before the usual one, each once."""
-    slow: threading.Event | None = None
-    """Answers wait for it."""
+    script: list[Reply] = field(default_factory=list)  # answers given before the usual one, each once
+    slow: threading.Event | None = None  # answers wait for it
     requests: list[tuple[str, str, Mapping[str, str], bytes]] = field(default_factory=list)
     """Method, path with query, headers in small letters, and body."""
-    asked: threading.Event = field(default_factory=threading.Event)
-    """Set when a request came."""
+    asked: threading.Event = field(default_factory=threading.Event)  # set when a request came
     connections: int = 0
 
     def reply(self) -> Reply:

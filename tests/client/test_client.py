@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import ams.client
 from ams.client import Client, Message, Retry, wire
 from ams.client.errors import Closed, InvalidInput, NotAms, Unavailable, Unreachable, Untrusted
 from tests.client.faces import open_client
@@ -126,6 +127,14 @@ def test_a_bad_token_is_refused_without_being_quoted(face: str) -> None:
     with pytest.raises(InvalidInput) as raised, open_client(face, "http://127.0.0.1:1", "secret\n"):
         pass
     assert "secret" not in str(raised.value)
+
+
+def test_the_package_offers_what_its_page_says() -> None:
+    offered = ["AsyncClient", "Client", "Message", "ReceivedMessage", "Retry", "RetryLater", "Worked"]
+    assert ams.client.__all__ == offered
+    assert [name for name in ams.client.__all__ if getattr(ams.client, name).__name__ != name] == []
+    with pytest.raises(AttributeError, match="nothing"):
+        ams.client.nothing  # noqa: B018  # asking is the test
 
 
 def test_threads_may_share_a_client(stub: Stub) -> None:

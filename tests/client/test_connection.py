@@ -87,10 +87,8 @@ def test_the_local_token_goes_to_this_machine_and_by_tls_alone(folder: Path, end
     (Source(endpoint=ELSEWHERE, token="a", token_file="b"), "one of them"),
     (Source(endpoint=ELSEWHERE, token_file="nowhere"), "token file nowhere: No such file"),
     (Source(endpoint=ELSEWHERE, token_file="binary"), "token file binary does not hold a token"),
-    (NOTHING, "--endpoint"),
-    (Source(endpoint="ftp://ams.example"), "is no endpoint"),
-    (Source(endpoint="https://"), "is no endpoint"),
-    (Source(endpoint="https://[::1"), "is no endpoint"),
+    (NOTHING, "--endpoint"), (Source(endpoint="ftp://ams.example"), "is no endpoint"),
+    (Source(endpoint="https://"), "is no endpoint"), (Source(endpoint="https://[::1"), "is no endpoint"),
 ])  # fmt: skip
 def test_what_cannot_be_used_is_said_with_the_way_out(folder: Path, source: Source, reason: str) -> None:
     (folder / "binary").write_bytes(b"\xff\x00")

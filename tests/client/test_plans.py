@@ -35,12 +35,10 @@ class World:
 
     def planner(self, retry: Retry | None = STEADY) -> Planner:
         return Planner(
-            endpoint="https://ams.example",
-            retry=retry,
-            on_retry=lambda error, sent, pause: self.told.append((error.message, sent, pause)),
-            now=lambda: self.now,
+            endpoint="https://ams.example", retry=retry,
+            on_retry=lambda error, sent, pause: self.told.append((error.message, sent, pause)), now=lambda: self.now,
             chance=lambda: 1.0,
-        )
+        )  # fmt: skip
 
     def run(self, plan: Any, most: int = 1000) -> Any:
         """Return what a plan returns, or the ids of the first `most` messages that it delivers."""
@@ -178,8 +176,7 @@ def test_a_message_without_a_time_is_not_of_ams() -> None:
         world.run(world.planner().pull("P", "S", 1, wait=False))
 
 
-LOST = "lost"
-"""The service does what is asked, and its answer does not arrive."""
+LOST = "lost"  # the service does what is asked, and its answer does not arrive
 troubles = st.lists(st.sampled_from([None, DOWN, BUSY, LATE, LOST]), max_size=60)
 
 

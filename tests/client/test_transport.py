@@ -43,11 +43,6 @@ def test_authorities_may_be_given_as_their_text(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority.make(tmp_path_factory.mktemp("certificates"))
-
-
-@pytest.fixture(scope="module")
 def jane(authority: Authority) -> Pair:
     return authority.signs("jane")
 

@@ -26,8 +26,7 @@ from tests.support.served import Served, served
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 LONGER_THAN_A_LEASE = 12 / FASTER
-ON_ONE_FACE = pytest.mark.parametrize("face", ["asyncio"])
-"""For what the worker decides, which is one for both faces."""
+ON_ONE_FACE = pytest.mark.parametrize("face", ["asyncio"])  # for what the worker decides, which is one for both faces
 EXACTLY_ONCE = {"enable_exactly_once_delivery": True}
 
 
@@ -220,6 +219,8 @@ def test_limits_and_delays_that_cannot_be_are_refused() -> None:
     for limits in wrong:
         with pytest.raises(ValueError, match="at least 1|not negative"):
             Limits(**limits)
+    right = Limits(), Limits(concurrency=1), Limits(concurrency=5, prefetch=0)
+    assert [(each.held, each.least_room) for each in right] == [(16, 4), (2, 1), (5, 1)]
     for delay in (-1, 601):
         with pytest.raises(ValueError, match="0 to 600"):
             RetryLater(delay)

@@ -18,16 +18,10 @@ def shared_settings() -> dict[str, str]:
     url = urlsplit(new_database())
     assert url.password is not None
     return {
-        "log": "kafka",
-        "kafka_servers": kafka_servers(),
-        "kafka_prefix": kafka_prefix(),
-        "kafka_replication": "1",
-        "kafka_min_isr": "1",
-        "registry": url._replace(netloc=f"{url.username}@{url.hostname}:{url.port}").geturl(),
-        "registry_password": url.password,
-        "token_key": secrets.token_hex(32),
-        "service_token": SERVICE_TOKEN,
-    }
+        "log": "kafka", "kafka_servers": kafka_servers(), "kafka_prefix": kafka_prefix(), "kafka_replication": "1",
+        "kafka_min_isr": "1", "registry": url._replace(netloc=f"{url.username}@{url.hostname}:{url.port}").geturl(),
+        "registry_password": url.password, "token_key": secrets.token_hex(32), "service_token": SERVICE_TOKEN,
+    }  # fmt: skip
 
 
 @contextlib.contextmanager

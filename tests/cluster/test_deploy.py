@@ -181,12 +181,9 @@ LOGIN = Login("ams", "s3cr3t")
 @pytest.mark.long
 async def test_a_broker_takes_tls_and_a_password_only(tmp_path: Path, authority: Authority) -> None:
     login = {
-        "security_protocol": "SASL_SSL",
-        "ssl_context": ssl.create_default_context(cafile=authority.ca),
-        "sasl_mechanism": "SCRAM-SHA-512",
-        "sasl_plain_username": LOGIN.user,
-        "sasl_plain_password": LOGIN.password,
-    }
+        "security_protocol": "SASL_SSL", "ssl_context": ssl.create_default_context(cafile=authority.ca),
+        "sasl_mechanism": "SCRAM-SHA-512", "sasl_plain_username": LOGIN.user, "sasl_plain_password": LOGIN.password,
+    }  # fmt: skip
     with Brokers(tmp_path, quick=True, security=Security(authority, LOGIN)) as brokers:
         for refused in ({}, login | {"sasl_plain_password": "guessed"}):
             admin = AIOKafkaAdminClient(bootstrap_servers=brokers.servers, **refused, request_timeout_ms=2000)

@@ -28,8 +28,7 @@ from tests.support.waiting import PATIENCE_SECONDS, wait_until
 pytestmark = pytest.mark.haproxy
 
 PUBLISH = "/v1/projects/p/topics/t:publish"
-Ask = Callable[..., tuple[int, str]]
-"""Asks through haproxy: method, path and headers; returns status and body."""
+Ask = Callable[..., tuple[int, str]]  # asks through haproxy: method, path and headers; returns status and body
 
 
 @pytest.fixture

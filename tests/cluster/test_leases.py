@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Seque
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, TypeVar
+from unittest.mock import AsyncMock, call
 
 import msgspec
 import pytest
@@ -17,6 +18,7 @@ from sqlalchemy import text
 from ams.cluster.lease_table import MAX_STATES, OtherHolders, StoredLeases
 from ams.cluster.leases import LEASE_SECONDS, NOTHING, Heartbeat, Leases, MemoryLeases, RememberedLeases
 from ams.core.clock import ManualClock
+from ams.core.errors import RegistryUnavailable
 from ams.core.names import SubscriptionId, SubscriptionName, TopicName
 from ams.push.report import RETRYING, SEND
 from ams.storage.registry.registry import Registry
@@ -33,11 +35,9 @@ KINDS = ("memory", "sqlite", "postgresql")
 class Keeper:
     leases: Leases
     subscriptions: Sequence[SubscriptionId]
-    pass_time: Callable[[float], Awaitable[None]]
-    """Moves the time by so many seconds."""
+    pass_time: Callable[[float], Awaitable[None]]  # moves the time by so many seconds
     registry: Registry | None = None
-    clock: ManualClock | None = None
-    """Of the keeper that forgets all when its process ends."""
+    clock: ManualClock | None = None  # of the keeper that forgets all when its process ends
 
     def restart(self) -> None:
         """Begin another life of the process; holders elsewhere live on."""
@@ -253,6 +253,19 @@ async def test_after_a_restart_only_what_is_held_is_given_until_every_lease_has_
     assert await leases.heartbeat(Heartbeat("new", NONE), wanted) == {two}
 
 
+async def test_that_there_are_no_others_is_noted_again_when_the_disk_has_room() -> None:
+    clock, one = ManualClock(), frozenset({SubscriptionId("one")})
+    others = AsyncMock(are_there=AsyncMock(return_value=True), note=AsyncMock(side_effect=[RegistryUnavailable, None]))
+    leases = RememberedLeases(clock, "own", others)
+
+    await leases.heartbeat(Heartbeat("own", NONE), one)
+    for _ in range(3):
+        clock.advance(round(LEASE_SECONDS * 1000))
+        assert await leases.heartbeat(Heartbeat("own", NONE), one) == one
+
+    assert others.note.await_args_list == [call(False), call(False)]
+
+
 async def test_a_process_that_delivers_itself_waits_after_a_restart_only_when_there_were_others(tmp_path: Path) -> None:
     clock, one = ManualClock(), frozenset({SubscriptionId("one")})
     registry = await Registry.open(url_of("sqlite", tmp_path), KEY, clock=clock)
@@ -320,8 +333,7 @@ class Process:
     def __init__(self, name: str) -> None:
         self.name = name
         self.told = NONE
-        self.delivers = NONE
-        """What it is at, what it shall finish and leave included."""
+        self.delivers = NONE  # what it is at, what it shall finish and leave included
         self.ends = 0.0
         self.leaving = False
 
@@ -450,8 +462,7 @@ class Lives(RuleBasedStateMachine):
             seen |= each.delivers
 
 
-EXAMPLES = {"memory": (20, 40), "sqlite": (4, 30), "postgresql": (6, 30)}
-"""How many, and how long each."""
+EXAMPLES = {"memory": (20, 40), "sqlite": (4, 30), "postgresql": (6, 30)}  # how many, and how long each
 
 
 @pytest.mark.parametrize(
@@ -468,9 +479,7 @@ def test_no_two_deliver_the_same_and_in_the_end_each_is_delivered(kind: str) -> 
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=examples,
-            stateful_step_count=steps,
-            deadline=None,
+            max_examples=examples, stateful_step_count=steps, deadline=None,
             suppress_health_check=[HealthCheck.too_slow],
         ),
-    )
+    )  # fmt: skip

@@ -27,8 +27,7 @@ from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.haproxy
 
-SILENCE = 0.5
-"""Seconds after which nothing more is expected of a connection on which we say nothing more."""
+SILENCE = 0.5  # seconds after which nothing more is expected of a connection on which we say nothing more
 SOON = 60.0
 SHARED = 20
 

@@ -103,8 +103,6 @@ PATHS = {
 """All but the four open ones."""
 
 OPEN = {
-    "ams:healthStatus": ("GET", "/status"),
-    "users:profile": ("GET", "/users/profile"),
-    "users:usageReport": ("GET", "/users/usageReport"),
-    "version:list": ("GET", "/version"),
-}
+    "ams:healthStatus": ("GET", "/status"), "users:profile": ("GET", "/users/profile"),
+    "users:usageReport": ("GET", "/users/usageReport"), "version:list": ("GET", "/version"),
+}  # fmt: skip

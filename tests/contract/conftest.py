@@ -12,18 +12,14 @@ from tests.support.waiting import PATIENCE_SECONDS
 PUSH = {"push_enabled": True, "push_worker_token": WORKER_TOKEN, "push_allow": "127.0.0.0/8"}
 
 SETTINGS: dict[str, dict[str, object]] = {
-    "usual": {"push_enabled": False},
-    "header only": {"auth_option": "header"},
-    "without access lists": {"per_resource_auth": False},
-    "strict": {"strict_data": True},
+    "usual": {"push_enabled": False}, "header only": {"auth_option": "header"},
+    "without access lists": {"per_resource_auth": False}, "strict": {"strict_data": True},
     "small": {"max_body_bytes": 20_000, "max_message_bytes": 1000, "max_pull_messages": 3, "max_read_messages": 2},
     "with a roles file": {"roles_file": str(Path(__file__).with_name("roles.toml"))},
     "behind a proxy": {"proxy_hostname": "ams.example"},
-    "push": {**PUSH, "push_server_host": "127.0.0.1", "push_server_port": 1},
-    "push, its worker lost": PUSH,
-    "push without a worker": {"push_inside": False},
-    "short memory": {"idempotency_window": 3600.0},
-}
+    "push": {**PUSH, "push_server_host": "127.0.0.1", "push_server_port": 1}, "push, its worker lost": PUSH,
+    "push without a worker": {"push_inside": False}, "short memory": {"idempotency_window": 3600.0},
+}  # fmt: skip
 """The services that rows are asked of."""
 
 

@@ -30,13 +30,10 @@ ERRORS = {
     "TopicGone", "SubscriptionGone", "RateLimited",
 }  # fmt: skip
 """Errors that a client can meet."""
-NOT_CHANGED = {"cli", "client", "kafka"}
-"""Folders whose errors the tests that are run here do not meet."""
+NOT_CHANGED = {"cli", "client", "kafka"}  # folders whose errors the tests that are run here do not meet
 MARKS = "not kafka and not postgres and not spark and not long and not alone"
-MOST_TESTS = 60
-"""Tests that are run for a change, of all that evaluate it."""
-AT_A_TIME = 2
-"""Changes that are tried side by side."""
+MOST_TESTS = 60  # tests that are run for a change, of all that evaluate it
+AT_A_TIME = 2  # changes that are tried side by side
 _SECONDS = 1800
 _SWITCH = "change_or_not"
 
@@ -172,10 +169,8 @@ def write_switches(sample: Sequence[Change], folder: Path) -> None:
 class Tests(NamedTuple):
     """The tests that evaluate a switch."""
 
-    own: frozenset[str] = frozenset()
-    """Those that do so themselves."""
-    is_shared: bool = False
-    """Whether an import or a fixture does it, for whatever tests come then."""
+    own: frozenset[str] = frozenset()  # those that do so themselves
+    is_shared: bool = False  # whether an import or a fixture does it, for whatever tests come then
 
 
 def record(folder: Path) -> Mapping[int, Tests]:
@@ -213,15 +208,10 @@ def _fails(folder: Path, number: int, arguments: list[str]) -> bool:
 def _pytest(folder: Path, arguments: list[str], **environment: str) -> "subprocess.CompletedProcess[str]":
     options = ["-q", "-p", "no:cacheprovider", "-p", "no:randomly", "-m", MARKS]
     return subprocess.run(
-        [sys.executable, "-m", "pytest", *options, *arguments],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(folder), **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=_SECONDS,
-        check=False,
-    )
+        [sys.executable, "-m", "pytest", *options, *arguments], cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(folder), **environment}, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, timeout=_SECONDS, check=False,
+    )  # fmt: skip
 
 
 def main() -> int:

@@ -244,6 +244,9 @@ LOOKING = [
     Row("ours doctor", "everything is acknowledged", get(DOCTOR),
         diagnosed("Nothing is waiting; the last message was published 2h ago.", backlog=0, handedOut=0),
         (*THREE, CON, LISTED, pull(3), ack(2), Wait(2 * HOUR))),
+    Row("ours doctor", "everything is gone", get(DOCTOR),
+        diagnosed("Nothing is waiting, and all messages of its topic are gone by retention.", backlog=0, min=3, max=3),
+        (*THREE, CON, LISTED, pull(3), ack(2), Wait(7 * DAY + 2))),
     Row("ours doctor", "what retention took", get(DOCTOR),
         Answer(Has(healthy=False, standing=Has(lost=3, current=3, backlog=1), findings=Holding(
             {"wrong": True, "text": "Retention took 3 messages before they were acknowledged."}))),

@@ -59,12 +59,9 @@ BEATING = [
                          ("what is held is no text", ["x\0"]))],
     *[row("ours push lease", f"states that cannot be: {number}", heartbeat(states=each), BAD_STATES, (WORKER,))
       for number, each in enumerate((
-          {str(name): {} for name in range(101)},
-          {"x": {"attempts": [ATTEMPT] * 101}},
-          {"x": {"failure": {**FAILED, "detail": "d" * 65_536}}},
-          {"x": {"failure": {**FAILED, "time": -1}}},
-          {"x": {"attempts": [{**ATTEMPT, "time": 10**18}]}},
-          {"x": {"nextAttempt": 253_402_300_800_000}}
+          {str(name): {} for name in range(101)}, {"x": {"attempts": [ATTEMPT] * 101}},
+          {"x": {"failure": {**FAILED, "detail": "d" * 65_536}}}, {"x": {"failure": {**FAILED, "time": -1}}},
+          {"x": {"attempts": [{**ATTEMPT, "time": 10**18}]}}, {"x": {"nextAttempt": 253_402_300_800_000}}
       ))],
 ]  # fmt: skip
 

@@ -196,8 +196,7 @@ MINE_LIKE = r"projects/[\w-]+/subscriptions/S:"
 PLAIN = (A_TOPIC, parallel(), THREE)
 PULLED = (*PLAIN, pull())
 DONE, NOTHING = Answer({}), Answer({"receivedMessages": []})
-OVER = Wait(10.3)
-"""A little more than the deadline of 10 s."""
+OVER = Wait(10.3)  # a little more than the deadline of 10 s
 STRANGER = member("stranger", "consumer")
 BAD_SECONDS = bad("Seconds should be between 0 and 600")
 BAD_PARAMETER = bad("Invalid ack parameter")
@@ -283,8 +282,7 @@ GIVING = [
     Row("19.4", "without the option keys do not matter", pull(), given(0, 1), (A_TOPIC, parallel(), keyed("k", "k"))),
 ]  # fmt: skip
 
-OF_LETTERS = post(SUBSCRIPTIONS + "/L:pull", {"maxMessages": 10})
-"""Waits a little for what is put aside by and by."""
+OF_LETTERS = post(SUBSCRIPTIONS + "/L:pull", {"maxMessages": 10})  # waits a little for what is put aside by and by
 
 ACKNOWLEDGING = [
     Row("19.4", "in any order, each for itself", acked("$ack_1"), DONE, PULLED,

@@ -31,12 +31,10 @@ class Ask(NamedTuple):
 
     method: str
     path: str
-    body: object = NO_BODY
-    """bytes go as they are, anything else as JSON."""
+    body: object = NO_BODY  # bytes go as they are, anything else as JSON
     by: str = "admin"
     headers: Mapping[str, str] = {}
-    remember: str = ""
-    """Keep token and uuid of the answer under this name."""
+    remember: str = ""  # keep token and uuid of the answer under this name
     root: str = "/v1"
 
 
@@ -112,8 +110,7 @@ class Row(NamedTuple):
     gets: Answer
     given: tuple[Ask | Wait, ...] = ()
     then: tuple[tuple[Ask | Wait, Answer | None], ...] = ()
-    served: str = "usual"
-    """Which settings the service has (`tests.contract.conftest.SETTINGS`)."""
+    served: str = "usual"  # which settings the service has (`tests.contract.conftest.SETTINGS`)
 
     standing: bool = False
     """Whether the answer is of the moment of a publish, and right only while the log's clock stands still."""
@@ -195,8 +192,7 @@ def user(name: str, *service_roles: str, **details: object) -> Ask:
 
 
 PUB, CON, ADM = member("pub", "publisher"), member("con", "consumer"), member("adm", "project_admin")
-HERE = {"project": "$P", "roles": ["publisher"], "topics": [], "subscriptions": []}
-"""What `pub` is here."""
+HERE = {"project": "$P", "roles": ["publisher"], "topics": [], "subscriptions": []}  # what `pub` is here
 PERSON = {"first_name": "F", "last_name": "L", "organization": "O", "description": "D", "email": "f@o.example"}
 BAD_USER = error("IA", "Invalid User Arguments")
 DAY = 86_400

@@ -22,8 +22,7 @@ LINES = "application/x-ndjson"
 
 _count = itertools.count(1)
 _HOT = (":publish", ":pull", ":acknowledge")
-_NOTHING = b"{"
-"""A body that no hot route takes: it changes nothing, but its head is known afterwards."""
+_NOTHING = b"{"  # a body that no hot route takes: it changes nothing, but its head is known afterwards
 
 
 def is_hot(ask: Ask) -> bool:
@@ -37,8 +36,7 @@ class Endpoints:
 
     names: dict[str, str]
     ca: str
-    hash: str = ""
-    """What `$receiver` shows."""
+    hash: str = ""  # what `$receiver` shows
 
 
 @contextlib.contextmanager

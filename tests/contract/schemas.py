@@ -19,15 +19,13 @@ NAME = "projects/$P/schemas/X"
 PERSON = {
     "type": "object",
     "properties": {
-        "name": {"type": "string", "minLength": 2, "pattern": "^[a-z]+$"},
-        "age": {"type": "integer", "minimum": 0},
-        "mail": {"type": "string", "format": "email"},
-        "kind": {"enum": ["a", "b"]},
+        "name": {"type": "string", "minLength": 2, "pattern": "^[a-z]+$"}, "age": {"type": "integer", "minimum": 0},
+        "mail": {"type": "string", "format": "email"}, "kind": {"enum": ["a", "b"]},
         "tags": {"type": "array", "minItems": 1},
     },
     "required": ["name"],
     "additionalProperties": False,
-}
+}  # fmt: skip
 READING = {
     "type": "record",
     "name": "Reading",

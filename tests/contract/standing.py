@@ -190,6 +190,10 @@ WATCHING = [
         Answer(Has(findings=Holding({"wrong": False, "text": "Message 0 blocks 2 messages of its ordering key k."}))),
         (A_TOPIC, parallel(enableMessageOrdering=True), post(TOPIC + ":publish", {"messages": [{"data": "aGk=",
         "orderingKey": "k"}] * 3}), pull())),
+    Row("ours doctor", "a dead letter topic that is gone", get(SUBSCRIPTION + ":doctor"),
+        Answer(Has(healthy=False, findings=Holding({"wrong": True, "text":
+            "Its dead letter topic D is gone: what failed too often comes again and again."}))),
+        (A_TOPIC, put(TOPICS + "/D"), parallel(deadLetterPolicy={"deadLetterTopic": "D"}), delete(TOPICS + "/D"))),
     Row("14.3, 19.5", "metrics of what is under way come after those of every subscription",
         get(SUBSCRIPTION + ":metrics"),
         Answer(Has(metrics=[*[Has(metric=f"subscription.{each}") for each in ("number_of_messages", "number_of_bytes",

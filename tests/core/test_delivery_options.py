@@ -60,17 +60,15 @@ def fresh() -> Callable[[], str]:
 
 
 asks = st.builds(
-    AskedPush,
-    type=st.sampled_from(["", "http_endpoint", "mattermost", "smtp"]),
+    AskedPush, type=st.sampled_from(["", "http_endpoint", "mattermost", "smtp"]),
     endpoint=st.sampled_from(["", URL, "https://other.example:8443/", "http://receiver.example/in"]),
     max_messages=st.sampled_from([0, 1, 100, -1, 10_001]),
     header_type=st.sampled_from(["", "autogen", "disabled", "basic"]),
     retry_policy=st.sampled_from(["", "linear", "slowstart", "exponential", "never"]),
     mattermost_url=st.sampled_from(["", "https://chat.example/hooks/x"]),
-    base64_decode=st.sampled_from([None, False, True]),
-    dead_letter_topic=st.sampled_from(["", "dead"]),
+    base64_decode=st.sampled_from([None, False, True]), dead_letter_topic=st.sampled_from(["", "dead"]),
     max_delivery_attempts=st.sampled_from([0, 1, 1000, -1, 1001]),
-)
+)  # fmt: skip
 common = {
     "retry_policy": st.sampled_from(["", "linear", "slowstart", "exponential"]), "retry_period": st.integers(-5, 5000),
     "mattermost_username": st.sampled_from(["", "bot"]), "base64_decode": st.sampled_from([None, False, True]),

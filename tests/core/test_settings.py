@@ -167,9 +167,8 @@ def test_every_key_of_the_contract_becomes_a_setting_or_is_listed() -> None:
         "zookeeper_hosts has no counterpart: the log is in the data folder",
         "kafka_znode has no counterpart: the log is in the data folder",
         "store_host has no counterpart: users, projects and topics are in the data folder",
-        "store_db has no counterpart: users, projects and topics are in the data folder",
-        "colour has no counterpart",
-    )
+        "store_db has no counterpart: users, projects and topics are in the data folder", "colour has no counterpart",
+    )  # fmt: skip
 
 
 def test_no_secret_is_told() -> None:
@@ -290,8 +289,7 @@ def test_what_cannot_be_taken_is_said_with_its_line(tmp_path: Path, text: str | 
     (Value.mapping, "[1]", "names with values are expected here, not a list"),
     (Value.mapping, "x", "names with values are expected here, not 'x'"),
     (Value.values, "a: 1", "a list is expected here, not names with values"),
-    (Value.text, "[1]", "text is expected here, not a list"),
-    (Value.text, "~", "text is expected here, not nothing"),
+    (Value.text, "[1]", "text is expected here, not a list"), (Value.text, "~", "text is expected here, not nothing"),
     (Value.switch, "1", "true or false is expected here"),
     (lambda value: value.number(0, 5), "6", "a whole number from 0 to 5 is expected here"),
     (lambda value: value.number(0, 5), "true", "a whole number"),

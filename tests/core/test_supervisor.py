@@ -24,7 +24,7 @@ from ams.core.backoff import Backoff, Pauses
 from ams.core.errors import Unavailable, Unusable
 from ams.core.observing import Stderr, Syslog, TeeStream
 from ams.core.supervisor import FAULT, PartFailed, Rounds, Supervisor, Turns, run_until_stopped
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import some_turns, wait_until_async
 
 
 class Planted(Exception):
@@ -201,8 +201,7 @@ class Site:
         self.put_off: list[str] = []
         self.begun = 0
         self.ended = 0
-        self.errors: list[Exception] = []
-        """How the next rounds end; the others end well."""
+        self.errors: list[Exception] = []  # how the next rounds end; the others end well
         self.open = asyncio.Event()
         self.open.set()
         """Until this is set rounds hang."""
@@ -221,11 +220,6 @@ class Site:
 @pytest.fixture
 def site() -> Site:
     return Site()
-
-
-async def some_turns() -> None:
-    for _ in range(20):
-        await asyncio.sleep(0)
 
 
 async def test_one_round_comes_after_the_other_until_the_close(site: Site) -> None:

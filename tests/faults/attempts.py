@@ -10,17 +10,13 @@ from typing import NamedTuple, TypedDict
 
 from ams.core.ack_ids import HandOutId, read_hand_out
 
-ACK, NACK, EXTEND = "acknowledge", "nack", "modifyAckDeadline"
-"""Verbs of parallel subscriptions."""
+ACK, NACK, EXTEND = "acknowledge", "nack", "modifyAckDeadline"  # verbs of parallel subscriptions
 
 
 class Outcome(Enum):
-    DONE = "done"
-    """Answered with success: it happened."""
-    REFUSED = "refused"
-    """Answered with an error: nothing of it stays."""
-    UNKNOWN = "unknown"
-    """Not answered: it happened wholly, or not at all."""
+    DONE = "done"  # answered with success: it happened
+    REFUSED = "refused"  # answered with an error: nothing of it stays
+    UNKNOWN = "unknown"  # not answered: it happened wholly, or not at all
 
 
 class Held(NamedTuple):
@@ -32,8 +28,7 @@ class Held(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    request: str
-    """Names the request in sentences; no other attempt of the history has it."""
+    request: str  # names the request in sentences; no other attempt of the history has it
     started: float
     ended: float
     """When it was answered; of an unanswered one, when it could happen no longer (infinity if that is not known)."""
@@ -53,8 +48,7 @@ class Facts(TypedDict):
 class Publish(Attempt):
     topic: str
     names: tuple[str, ...]
-    ids: tuple[int, ...] = ()
-    """As answered; empty when it was not."""
+    ids: tuple[int, ...] = ()  # as answered; empty when it was not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,10 +112,8 @@ class Settle(Attempt):
     subscription: str
     verb: str
     ids: tuple[str, ...]
-    late: tuple[str, ...] = ()
-    """Which of the ids were named as those that came after their deadline."""
-    seconds: float = 0.0
-    """Of another deadline: from when the service has it."""
+    late: tuple[str, ...] = ()  # which of the ids were named as those that came after their deadline
+    seconds: float = 0.0  # of another deadline: from when the service has it
 
     def is_confirmed(self, ack_id: str) -> bool:
         """Whether the service said that this is done."""

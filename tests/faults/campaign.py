@@ -42,20 +42,15 @@ from tests.support import shape
 from tests.support.waiting import wait_until_async
 
 TOPICS = ("jobs", "results", "alarms")
-STEADY = "{}-steady"
-"""Two consumers share it."""
-SOUGHT = "{}-sought"
-"""One consumer, and one seeker who moves it meanwhile."""
+STEADY = "{}-steady"  # two consumers share it
+SOUGHT = "{}-sought"  # one consumer, and one seeker who moves it meanwhile
 AIMS = (Kind.BULK, Kind.ACK, Kind.SETTLE, Kind.GOOGLE, Kind.OTHER)
 """What kills are aimed at, in turn; `OTHER` is any moment."""
-WORKERS = 2
-"""Of each parallel subscription."""
+WORKERS = 2  # of each parallel subscription
 
 CALM_SECONDS = (0.1, 0.5)
-AFTER_BEGIN_SECONDS = 0.005
-"""A kill comes at most this long after the request it is aimed at began."""
-AIM_SECONDS = 10.0
-"""After that the service is killed at whatever moment it is."""
+AFTER_BEGIN_SECONDS = 0.005  # a kill comes at most this long after the request it is aimed at began
+AIM_SECONDS = 10.0  # after that the service is killed at whatever moment it is
 
 TRIES = 5
 
@@ -70,8 +65,7 @@ class Result:
     attempts: Sequence[Attempt] = ()
     messages: int = 0
     dead_letters: int = 0
-    streamed: int = 0
-    """Messages that clients of Google have acknowledged for sure."""
+    streamed: int = 0  # messages that clients of Google have acknowledged for sure
     segments_reused: int = 0
     steps_ahead: int = 0
     starts: Sequence[float] = ()
@@ -89,16 +83,12 @@ class Result:
             {name: getattr(self, name) for name in names}
             | {
                 "aimed_at": {kind.value: self.aimed[kind] for kind in AIMS[:-1]} | {"any moment": self.aimed[AIMS[-1]]},
-                "hit": {kind.value: self.hit(kind) for kind in Kind},
-                "attempts": attempts,
-                "refused": self.traffic.refusals,
-                "without_retry_after": self.traffic.without_retry_after,
-                "dropped": self.traffic.dropped,
-                "slowest_start_s": round(max(self.starts, default=0.0), 3),
-                "violations": len(self.violations),
-                "seconds": round(self.seconds, 1),
+                "hit": {kind.value: self.hit(kind) for kind in Kind}, "attempts": attempts,
+                "refused": self.traffic.refusals, "without_retry_after": self.traffic.without_retry_after,
+                "dropped": self.traffic.dropped, "slowest_start_s": round(max(self.starts, default=0.0), 3),
+                "violations": len(self.violations), "seconds": round(self.seconds, 1),
             }
-        )
+        )  # fmt: skip
 
 
 class Campaign:

@@ -24,10 +24,8 @@ from typing import NamedTuple
 from tests.faults.attempts import Ack, Outcome, Publish, Pull, Seek
 
 Use = Pull | Ack | Seek
-ANYTHING = float("inf")
-"""The end of what was handed out where that may be everything."""
-DEADLINE_SECONDS = 10.0
-"""For acknowledgements, of subscriptions that ask for no other: the service's default."""
+ANYTHING = float("inf")  # the end of what was handed out where that may be everything
+DEADLINE_SECONDS = 10.0  # for acknowledgements, of subscriptions that ask for no other: the service's default
 
 
 class KnownEnd:
@@ -47,8 +45,7 @@ class _Move(NamedTuple):
     request: str
     offset: int
     is_seek: bool = False
-    handed: float = 0
-    """The end of what was handed out since the last seek, while this was the newest move."""
+    handed: float = 0  # the end of what was handed out since the last seek, while this was the newest move
 
 
 class _Standing(NamedTuple):

@@ -23,8 +23,7 @@ from typing import TextIO
 from tests.faults import cursor_law
 from tests.faults.attempts import Ack, Attempt, Ending, Held, Outcome, Publish, Pull, Seek
 
-FEW = 5
-"""So many requests of a kind without any success tell nothing yet."""
+FEW = 5  # so many requests of a kind without any success tell nothing yet
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,12 +18,9 @@ from tests.faults.attempts import Facts, Outcome
 from tests.support.service import LiveService, live_service
 
 SMALL = {
-    "AMS_MIN_FREE_BYTES": "0",
-    "AMS_RESERVE_BYTES": "0",
-    "AMS_SEGMENT_BYTES": "1MiB",
-    "AMS_PULL_WAIT": "300ms",
+    "AMS_MIN_FREE_BYTES": "0", "AMS_RESERVE_BYTES": "0", "AMS_SEGMENT_BYTES": "1MiB", "AMS_PULL_WAIT": "300ms",
     "AMS_LOG_LEVEL": "warning",
-}
+}  # fmt: skip
 """Settings for short lives: segments are sealed and indexed often, waiting pulls end soon."""
 
 
@@ -111,11 +108,9 @@ class Traffic:
     """What is on its way now, and what became of it."""
 
     flying: Counter[Kind] = field(default_factory=Counter)
-    hits: set[tuple[int, Kind]] = field(default_factory=set)
-    """Which death left which kind of request without an answer."""
+    hits: set[tuple[int, Kind]] = field(default_factory=set)  # which death left which kind of request without an answer
     refusals: Counter[str] = field(default_factory=Counter)
-    without_retry_after: int = 0
-    """Refusals for a reason of the service's own (5xx) that do not say when to try again."""
+    without_retry_after: int = 0  # refusals for a reason of the service's own (5xx) that do not say when to try again
     dropped: int = 0
     stopping: bool = False
     _begun: dict[Kind, asyncio.Event] = field(default_factory=lambda: {kind: asyncio.Event() for kind in Kind})
@@ -156,6 +151,7 @@ class Client(ABC):
 
     def __init__(self, name: str, log: Log) -> None:
         self._name, self._log = name, log
+        self._connection: Connection | None = None
         self._numbers = 0
 
     @property
@@ -176,8 +172,10 @@ class Client(ABC):
     async def must(self, path: str, body: object, *, method: str = "POST") -> Any:
         """Call and return the document; for what prepares and ends a history."""
 
-    @abstractmethod
-    def close(self) -> None: ...
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
 
 class HttpClient(Client):
@@ -186,7 +184,6 @@ class HttpClient(Client):
     def __init__(self, name: str, target: Target, traffic: Traffic) -> None:
         super().__init__(name, traffic)
         self._target, self._traffic = target, traffic
-        self._connection: Connection | None = None
 
     async def attempt(
         self, name: str, path: str, body: object, kind: Kind = Kind.OTHER, *, method: str = "POST", **headers: str
@@ -210,11 +207,6 @@ class HttpClient(Client):
         found = await self.attempt(self.next_request(), path, body, method=method)
         assert found.done, f"{method} {path} was not answered with success: {dict(self._traffic.refusals)}"
         return found.document
-
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
 
     async def _connected(self) -> tuple[Connection, int]:
         """Return a connection to the living service, and how often that had died before."""

@@ -7,8 +7,7 @@ from typing import Any
 
 from tests.faults.attempts import Held
 
-SIZES = (0, 40, 200, 1024, 4096)
-"""Bytes of filling; most messages are small, so that a campaign has many."""
+SIZES = (0, 40, 200, 1024, 4096)  # bytes of filling; most messages are small, so that a campaign has many
 _WEIGHTS = (20, 50, 20, 8, 2)
 
 KEYS = 40

@@ -34,8 +34,7 @@ from tests.storage.log.engines import HOUR, Embedded
 AGES = (None, HOUR, 24 * HOUR)
 CALLS = ("sync", "sync", "sync", "write", "open", "sync_folder", "rename", "unlink", "truncate")
 ENDINGS = ("close", "kill", "power loss", "power loss")
-TAKES = (0, 0, 50, 50, HOUR // 8, 21 * HOUR)
-"""Milliseconds by which time passes within a call of the disk."""
+TAKES = (0, 0, 50, 50, HOUR // 8, 21 * HOUR)  # milliseconds by which time passes within a call of the disk
 TOPICS = 5
 SHOWN = 10
 
@@ -45,8 +44,7 @@ class Tally:
     scenarios: int = 0
     endings: Counter[str] = field(default_factory=Counter)
     failed_calls: int = 0
-    appends: Counter[str] = field(default_factory=Counter)
-    """By what was answered: `done`, `refused`, `unknown`."""
+    appends: Counter[str] = field(default_factory=Counter)  # by what was answered: `done`, `refused`, `unknown`
     broken: list[tuple[int, str]] = field(default_factory=list)
 
     def add(self, other: "Tally") -> None:
@@ -114,12 +112,9 @@ class _Scenario:
         chance, disk = self._chance, self._engine.disk
         if chance.random() < 0.5:
             disk.fail(
-                chance.choice(CALLS),
-                chance.choice((errno.EIO, errno.ENOSPC)),
-                after=chance.randint(0, 12),
-                times=chance.choice((1, 1, 2, 3, 100)),
-                where=chance.choice(("", ".log", ".idx")),
-            )
+                chance.choice(CALLS), chance.choice((errno.EIO, errno.ENOSPC)), after=chance.randint(0, 12),
+                times=chance.choice((1, 1, 2, 3, 100)), where=chance.choice(("", ".log", ".idx")),
+            )  # fmt: skip
         if chance.random() < 0.6:
             disk.stop_at = disk.changes + chance.randint(1, 120)
         log = await open_anyway(self._engine)
@@ -148,17 +143,14 @@ class _Scenario:
                 yield from REUSE
             yield chance.choice(
                 (
-                    ("create", chance.choice(AGES)),
-                    ("append", *self._append()),
-                    ("append", *self._append()),
+                    ("create", chance.choice(AGES)), ("append", *self._append()), ("append", *self._append()),
                     ("append", *self._append(sizes=(20_000, 70_000), most=4)),
                     ("together", [self._append() for _ in range(chance.randint(2, 6))]),
                     ("drop", chance.randrange(TOPICS)),
                     ("set_retention", chance.randrange(TOPICS), chance.choice(AGES[1:])),
-                    ("advance", chance.choice((1, HOUR // 8, HOUR))),
-                    ("retain",),
+                    ("advance", chance.choice((1, HOUR // 8, HOUR))), ("retain",),
                 )
-            )
+            )  # fmt: skip
 
     def _append(self, sizes: tuple[int, int] = (0, 1200), most: int = 6) -> tuple[int, list[int], bool]:
         chance = self._chance

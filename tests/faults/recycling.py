@@ -15,8 +15,7 @@ from ams.storage.log.embedded.ahead import Ahead
 from ams.storage.log.embedded.segment import Spare, Writer
 from ams.storage.log.embedded.upkeep import Upkeep
 
-REUSED, AHEAD = "reused", "ahead"
-"""What it says of a segment, and of pages."""
+REUSED, AHEAD = "reused", "ahead"  # what it says of a segment, and of pages
 _make, _retain, _reuse, _write_step = Upkeep.__init__, Upkeep.retain, Writer._reuse, Ahead._write_step
 
 

@@ -10,8 +10,7 @@ from tests.faults.history import History
 from tests.faults.http_client import PROJECT, SMALL, Client, HttpClient, Target, Traffic
 from tests.faults.payload import held
 
-_AUDIT = "{}-audit"
-"""A subscription of each topic that nobody uses until the end, to read the topic from its beginning."""
+_AUDIT = "{}-audit"  # a subscription of each topic that nobody uses until the end, to read the topic from its beginning
 _BATCH = "2000"
 
 

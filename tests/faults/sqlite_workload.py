@@ -29,10 +29,8 @@ from ams.storage.registry.registry import Registry
 
 TOPIC = TopicId(b"t" * 16)
 END = Offset(10_000)
-PAGES = 6
-"""Of the WAL, after which SQLite moves what it holds to the database: often, so that power is cut in it often."""
-LONG = 12_000
-"""Characters of a project's description at most: some pages."""
+PAGES = 6  # of the WAL, after which SQLite moves what it holds to the database: often, so that power is cut in it often
+LONG = 12_000  # characters of a project's description at most: some pages
 
 State = dict[str, str | int]
 Call = Awaitable[object]

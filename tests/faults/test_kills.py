@@ -20,8 +20,7 @@ from tests.support.waiting import wait_until_async
 pytestmark = [pytest.mark.faults, pytest.mark.long]
 
 PUBLISHERS = 12
-ANSWERED = 30
-"""Requests that are answered before the service is told to end, or a backup is taken."""
+ANSWERED = 30  # requests that are answered before the service is told to end, or a backup is taken
 SUBSCRIPTIONS = {f"{topic}-{use}": topic for topic in ("jobs", "results") for use in ("steady", "sought")}
 
 

@@ -137,8 +137,7 @@ class Answers:
 @dataclass
 class Found:
     states: int = 0
-    moved: int = 0
-    """Pages that checkpoints moved from the WAL to the database."""
+    moved: int = 0  # pages that checkpoints moved from the WAL to the database
     outcomes: Mapping[str, int] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
 
@@ -151,10 +150,8 @@ def recorded(folder: Path, steps: int, seed: int, failing: str = "") -> Sequence
     program = [sys.executable, "-m", "tests.faults.sqlite_workload", str(folder), str(steps), str(seed)]
     subprocess.run(
         ["strace", "-f", "-y", "-xx", "-s", "10000000", "-e", f"trace={_CALLS}", *inject, "-o", str(trace), *program],
-        check=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL if failing else None,
-    )
+        check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL if failing else None,
+    )  # fmt: skip
     with trace.open() as lines:
         return list(_calls(lines, str(folder)))
 

@@ -233,17 +233,12 @@ def test_sigterm_ends_a_service_of_which_something_hangs(tmp_path: Path) -> None
 
 
 WORKS: dict[str, tuple[type, str]] = {
-    "counting": (counting.Counts, "take"),
-    "counting of losses": (SqliteCursors, "lost_in_all"),
-    "uses of tokens": (NamedTokenRecords, "note_uses"),
-    "audit table": (trail.Trail, "bring_in"),
-    "pruning of the audit table": (AuditRecords, "prune"),
-    "repeated refusals": (trail.Trail, "flush"),
-    "upkeep of the log": (Upkeep, "_chore"),
-    "what expires": (SnapshotRecords, "delete_expired"),
-    "push leases": (Holding, "_round"),
-    "certificate": (Certificate, "reload"),
-}
+    "counting": (counting.Counts, "take"), "counting of losses": (SqliteCursors, "lost_in_all"),
+    "uses of tokens": (NamedTokenRecords, "note_uses"), "audit table": (trail.Trail, "bring_in"),
+    "pruning of the audit table": (AuditRecords, "prune"), "repeated refusals": (trail.Trail, "flush"),
+    "upkeep of the log": (Upkeep, "_chore"), "what expires": (SnapshotRecords, "delete_expired"),
+    "push leases": (Holding, "_round"), "certificate": (Certificate, "reload"),
+}  # fmt: skip
 """Works that come in rounds, and what each round calls."""
 PAUSES = [
     (counting, "ROUND_SECONDS"), (counting, "MAX_PAUSE_SECONDS"), (retention, "LOOK_SECONDS"), (tls, "CHECK_SECONDS"),

@@ -17,13 +17,10 @@ from tests.faults.payload import held, is_poisoned, keyed_message, message, name
 
 T = TypeVar("T", bound=Attempt)
 
-BEYOND = 5
-"""How far behind what it was given a consumer acknowledges when it does so wrongly."""
+BEYOND = 5  # how far behind what it was given a consumer acknowledges when it does so wrongly
 BULK = 100
-MOST_LEASED = 60
-"""Messages of a pull of a parallel subscription; no more than an error names ids of."""
-SHORT = 1
-"""Seconds to which a lease is cut when its messages are forgotten."""
+MOST_LEASED = 60  # messages of a pull of a parallel subscription; no more than an error names ids of
+SHORT = 1  # seconds to which a lease is cut when its messages are forgotten
 _PREFIX = PROJECT.removeprefix("/v1/")
 
 
@@ -187,30 +184,31 @@ class Worker(User):
             await self._settle_all(messages[:cut])
             await self._give_back(messages[cut:])
         elif mood < 0.9:
-            await self._settle(EXTEND, messages, ackDeadlineSeconds=2)
+            await self.settle(EXTEND, messages, ackDeadlineSeconds=2)
             await asyncio.sleep(self.random.uniform(0, 0.5))
             await self._settle_all(messages)
         elif mood < 0.95:
-            await self._settle(EXTEND, messages, ackDeadlineSeconds=SHORT)  # and these are forgotten
+            await self.settle(EXTEND, messages, ackDeadlineSeconds=SHORT)  # and these are forgotten
         else:
             await self._settle_all(messages)
-            await self._settle(ACK, [*messages, *self.settled][:MOST_LEASED])
+            await self.settle(ACK, [*messages, *self.settled][:MOST_LEASED])
 
     async def _settle_all(self, messages: Sequence[Leased]) -> None:
         """Acknowledge what can be handled, and give back what cannot."""
         good = [each for each in messages if not is_poisoned(each.name)]
         if good:
-            await self._settle(ACK, good)
+            await self.settle(ACK, good)
             self.settled[:] = good[:5]
         await self._give_back([each for each in messages if is_poisoned(each.name)])
 
     async def _give_back(self, messages: Sequence[Leased]) -> None:
         if messages and self.random.random() < 0.8:
-            await self._settle(NACK, messages, **self.random.choice(({}, {}, {"delaySeconds": 0})))
+            await self.settle(NACK, messages, **self.random.choice(({}, {}, {"delaySeconds": 0})))
         elif messages:
-            await self._settle(EXTEND, messages, ackDeadlineSeconds=0)
+            await self.settle(EXTEND, messages, ackDeadlineSeconds=0)
 
-    async def _settle(self, verb: str, messages: Sequence[Leased], **more: int) -> Settle:
+    async def settle(self, verb: str, messages: Sequence[Leased], **more: int) -> Settle:
+        """Acknowledge these, give them back, or set another deadline (`more`, as the API names it), and note it."""
         ids = tuple(each.ack_id for each in messages)
         tried = await self.call(verb, {"ackIds": ids, **more}, Kind.SETTLE)
         seconds = more.get("ackDeadlineSeconds", 0)

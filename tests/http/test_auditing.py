@@ -25,8 +25,7 @@ from tests.support.served import SERVICE_TOKEN, Served, served
 from tests.support.two_ways import one_way, request
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
-SECRET = "kirschkernweitspucken"
-"""Stands for whatever a client sends in a body."""
+SECRET = "kirschkernweitspucken"  # stands for whatever a client sends in a body
 TOKEN = "0123456789abcdef" * 4
 Trail = Callable[[], list[dict[str, Any]]]
 

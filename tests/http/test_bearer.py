@@ -27,16 +27,11 @@ class Installation:
     service: Served
     data: Path
     client: httpx.Client
-    egi: ExampleIssuer
-    """Of the settings; makes no users."""
-    site: ExampleIssuer
-    """Set over the API; makes users, and is asked about tokens that say nothing."""
-    other: ExampleIssuer
-    """Set over the API too."""
-    own: str = ""
-    """The own token of the user alice, who may publish and is bound at the first issuer."""
-    shown: str = ""
-    """A token of that issuer."""
+    egi: ExampleIssuer  # of the settings; makes no users
+    site: ExampleIssuer  # set over the API; makes users, and is asked about tokens that say nothing
+    other: ExampleIssuer  # set over the API too
+    own: str = ""  # the own token of the user alice, who may publish and is bound at the first issuer
+    shown: str = ""  # a token of that issuer
 
     def bearer(self, token: str, method: str = "GET", path: str = "/users/profile") -> httpx.Response:
         return self.client.request(method, path, headers={"authorization": f"Bearer {token}"})

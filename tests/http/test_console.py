@@ -5,7 +5,7 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 
-from ams.http.console import Console, ConsoleLogin, policy
+from ams.http.console import NOT_BUILT, Console, ConsoleLogin, policy
 
 LOGIN = ConsoleLogin(
     "egi", "https://aai.example.org", "ams-console",
@@ -84,3 +84,8 @@ async def test_the_page_is_told_where_people_log_in_and_no_secret(browser: httpx
 @pytest.mark.parametrize("name", ["../app.py", "..%2fapp.py", "%2e%2e/app.py", "no.js", "/etc/passwd"])
 async def test_nothing_but_its_files_is_served(browser: httpx.AsyncClient, name: str) -> None:
     assert (await browser.get(f"/console/{name}")).status_code == 404
+
+
+async def test_an_installation_without_the_files_says_how_to_build_them(tmp_path: Path) -> None:
+    answer = await of(tmp_path).get("/console/")
+    assert (answer.status_code, answer.text) == (404, NOT_BUILT)

@@ -21,8 +21,7 @@ from tests.support.served import SERVICE_TOKEN, Served, served
 
 pytestmark = pytest.mark.long
 
-EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "6"))
-"""Requests made for each operation; `make fuzz` makes many."""
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "6"))  # requests made for each operation; `make fuzz` makes many
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 
 requests = schemathesis.openapi.from_dict(json.loads(description()))

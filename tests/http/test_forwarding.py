@@ -56,13 +56,10 @@ class Site:
 
     async def run(self, left: Callable[[], asyncio.Future[None]] | None = None, **more: Any) -> bytes | Answer:
         scope = {
-            "method": "POST",
-            "path": "/v1/projects/P/subscriptions/s:pull",
-            "query_string": b"key=token&x=%2F",
+            "method": "POST", "path": "/v1/projects/P/subscriptions/s:pull", "query_string": b"key=token&x=%2F",
             "headers": [(b"x-api-key", b"token"), (b"host", b"ams.example"), (b"content-type", b"application/json")],
-            "client": ("10.0.0.1", 4711),
-            **more,
-        }
+            "client": ("10.0.0.1", 4711), **more,
+        }  # fmt: skip
         return await self.forwarder.run(self.act, scope, lambda: b"body", left, most=100)
 
 

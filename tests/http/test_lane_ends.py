@@ -31,12 +31,11 @@ def disk() -> HeldDisk:
 
 @pytest.fixture(
     params=[
-        pytest.param((True, at_once), id="lane"),
-        pytest.param((False, at_once), id="asgi"),
+        pytest.param((True, at_once), id="lane"), pytest.param((False, at_once), id="asgi"),
         pytest.param((True, AllWaits), id="lane in turns", marks=pytest.mark.long),
         pytest.param((False, AllWaits), id="asgi in turns", marks=pytest.mark.long),
     ]
-)
+)  # fmt: skip
 async def way(request: pytest.FixtureRequest, tmp_path: Path, disk: HeldDisk) -> AsyncIterator[Way]:
     """A service whose heads are known, and at the end of which nothing may be left."""
     failed: list[dict[str, Any]] = []
@@ -181,10 +180,9 @@ async def test_an_answer_that_is_not_read_is_given_up_at_the_end_of_a_stop_or_wh
 
 
 @pytest.mark.parametrize(
-    "arrived",
-    [*(PUBLISHED[:end] for end in (5, -len(MESSAGE), -len(MESSAGE) + 1, -1)), LARGE[: len(LARGE) // 2]],
+    "arrived", [*(PUBLISHED[:end] for end in (5, -len(MESSAGE), -len(MESSAGE) + 1, -1)), LARGE[: len(LARGE) // 2]],
     ids=["line", "head", "a byte of the body", "all but a byte", "half of a large one"],
-)
+)  # fmt: skip
 async def test_a_client_that_leaves_before_its_request_is_whole_stores_nothing(way: Way, arrived: bytes) -> None:
     _, protocol = await way.begin(arrived)
     protocol.connection_lost(None)
@@ -253,17 +251,13 @@ async def test_an_error_in_one_answer_of_a_group_is_that_of_one_request(
 
 # Limits
 
-SIZES = 150, 200, 200, 250, 150
-"""KiB of bodies."""
+SIZES = 150, 200, 200, 250, 150  # KiB of bodies
 WANTED = b'{"maxMessages":"9","returnImmediately":"true"}'
 KIB = 1024
 SETTINGS: dict[str, Any] = {
-    "max_message_bytes": 100_000,
-    "max_body_bytes": 900 * KIB,
-    "max_buffered_bytes": 900 * KIB,
-    "max_unread_bytes": 900_000,
-    "max_header_bytes": 4096,
-}
+    "max_message_bytes": 100_000, "max_body_bytes": 900 * KIB, "max_buffered_bytes": 900 * KIB,
+    "max_unread_bytes": 900_000, "max_header_bytes": 4096,
+}  # fmt: skip
 IMPATIENT = pytest.mark.parametrize("seconds", [0.3])
 
 

@@ -263,15 +263,13 @@ def test_gzip_is_decoded_within_the_limit_and_no_other_coding(
 HEAD = b"POST /v1/projects/P/topics/T:publish HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n"
 KEY = b"x-api-key: %b\r\n" % SERVICE_TOKEN.encode()
 CHUNK, TINY = b"3\r\nabc\r\n", b"1\r\na\r\n"
-PACKET = 2**18
-"""Bytes."""
+PACKET = 2**18  # bytes
 CHUNKS = CHUNK * (PACKET // len(CHUNK))
 TEXTS = (b"Request body has more framing than data: send larger chunks", b"Request trailer is too large")
 
 
 class Counted(HttpConnection):
-    parts = 0
-    """Taken of bodies."""
+    parts = 0  # taken of bodies
 
     def take_body(self, body: bytes) -> None:
         self.parts += 1

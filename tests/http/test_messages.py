@@ -114,8 +114,7 @@ def test_1_2_null_is_absent_in_a_map_of_texts() -> None:
 
 # Publish bodies, which have to give what a plain reading of each message gives, whatever the body
 
-Told = tuple[list[Message], int, int, int, int] | str
-"""Messages and their counts, or the text of an error."""
+Told = tuple[list[Message], int, int, int, int] | str  # messages and their counts, or the text of an error
 
 _reader = Reader(PublishBody, lambda: InvalidInput("Invalid Message Arguments"))
 
@@ -185,11 +184,10 @@ BROKEN = st.tuples(ENCODED, st.integers(0, 20), st.sampled_from(["\n", "\r\n", "
 )
 DATA = st.one_of(ENCODED, ENCODED, BROKEN, TEXT, st.none(), st.integers())
 ATTRIBUTES = st.one_of(
-    st.dictionaries(TEXT, TEXT, max_size=5),
-    st.dictionaries(TEXT, TEXT | st.none(), max_size=3),
+    st.dictionaries(TEXT, TEXT, max_size=5), st.dictionaries(TEXT, TEXT | st.none(), max_size=3),
     st.lists(st.dictionaries(st.sampled_from(["key", "value", "Key", "VALUE"]), TEXT | st.none())),
     st.none() | st.integers() | TEXT,
-)
+)  # fmt: skip
 KEYS = TEXT | st.none() | st.sampled_from(["\u00e9" * 512, "\u00e9" * 512 + "x", 7])
 FIELDS = {
     "data": DATA, "attributes": ATTRIBUTES, "orderingKey": KEYS, "messageId": TEXT | st.none(), "publishTime": TEXT,
@@ -217,9 +215,8 @@ BODIES = st.builds(
     lambda name, sent, indent, every: escaped(json.dumps({name: sent}, indent=indent), every).encode(),
     st.sampled_from(["messages", "messages", "messages", "Messages"]),
     st.lists(USUAL, max_size=4) | st.lists(USUAL | KEYED, max_size=4) | st.lists(USUAL | ODD, max_size=4),
-    st.none() | st.integers(0, 1),
-    st.integers(0, 1),
-)
+    st.none() | st.integers(0, 1), st.integers(0, 1),
+)  # fmt: skip
 
 
 @given(BODIES, st.booleans())
@@ -284,11 +281,10 @@ ODD_BODIES = st.builds(
     lambda body, cut: json.dumps(body).encode()[: -cut or None],
     st.one_of(
         st.fixed_dictionaries({}, optional={"messages": st.lists(ODD | st.integers()), "MESSAGES": st.lists(ODD)}),
-        st.fixed_dictionaries({"messages": DATA}),
-        st.lists(st.integers(), max_size=2),
+        st.fixed_dictionaries({"messages": DATA}), st.lists(st.integers(), max_size=2),
     ),
     st.integers(0, 3),
-)
+)  # fmt: skip
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -380,6 +376,19 @@ async def test_what_no_worker_does_is_done_in_place_and_nobody_waits_for_one_to_
     assert await reader.ack_ids(PREFIX, b'{"ackIds":["%b3"]}' % PREFIX.encode() + padding) == [PREFIX + "3"]
     assert isinstance(pool, FailingPool) or pool.tasks == 0
     await pool.close()
+
+
+@pytest.mark.parametrize(
+    ("said", "waits"),
+    [(b"", True), (b"false", True), (b'"false"', True), (b"true", False), (b'"true"', False), (b'""', False),
+     (b'"no"', False)],
+)  # fmt: skip
+def test_10_1_only_false_or_nothing_waits(said: bytes, waits: bool) -> None:
+    body = b'{"returnImmediately": %b}' % said if said else b"{}"
+
+    assert messages.pull_request(body) == (1, waits)
+    with pytest.raises(InvalidInput, match="^Invalid Pull Parameters Arguments$"):
+        messages.pull_request(b'{"returnImmediately": 1}')
 
 
 def test_jobs_return_bytes_of_their_own() -> None:

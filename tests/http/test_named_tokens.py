@@ -102,20 +102,18 @@ def test_nobody_learns_a_stronger_token_from_a_weaker_one(service: Served) -> No
     assert profile["service_roles"] == []
     assert [each["roles"] for each in profile["projects"]] == [[]]
     shown = [
-        profile,
-        ask(service, "GET", "/users/root", token),
+        profile, ask(service, "GET", "/users/root", token),
         ask(service, "GET", f"/users:byToken/{made['token']}", token),
         ask(service, "GET", f"/users:byUUID/{made['uuid']}", token),
         *ask(service, "GET", "/users?details=true", token)["users"],
         *ask(service, "GET", "/projects/P/members?details=true", token)["users"],
-        ask(service, "GET", "/projects/P/members/root", token),
-        ask(service, "POST", "/users/fred", token, json={}),
+        ask(service, "GET", "/projects/P/members/root", token), ask(service, "POST", "/users/fred", token, json={}),
         ask(service, "PUT", "/users/fred", token, json={"email": "fred@site.example"}),
         ask(service, "POST", "/projects/P/members/fred:add", token, json={"roles": ["publisher"]}),
         ask(service, "POST", "/projects/P/members/gina", token, json={}),
         ask(service, "PUT", "/projects/P/members/gina", token, json={"projects": [{"project": "P", "roles": []}]}),
         ask(service, "POST", f"/registrations/{registration['uuid']}:accept", token),
-    ]
+    ]  # fmt: skip
 
     assert [each["name"] for each in shown if "token" in each] == []
     assert {role for each in shown for role in each["service_roles"]} == set()
@@ -184,16 +182,12 @@ def test_where_tokens_are_shown_once_only_what_makes_one_shows_it(once: Served) 
 
     assert all(len(each["token"]) == 64 for each in (authn, admin, member, rita, fresh))
     again = [
-        ask(once, "GET", "/users/profile", token),
-        ask(once, "GET", "/users/mia", token),
-        ask(once, "GET", f"/users:byToken/{token}", token),
-        ask(once, "GET", f"/users:byUUID/{uuid}", token),
+        ask(once, "GET", "/users/profile", token), ask(once, "GET", "/users/mia", token),
+        ask(once, "GET", f"/users:byToken/{token}", token), ask(once, "GET", f"/users:byUUID/{uuid}", token),
         ask(once, "GET", "/users/profile", authn["token"]),
         ask(once, "PUT", "/users/mia", token, json={"email": "mia@site.example"}),
-        *ask(once, "GET", "/users", token)["users"],
-        *ask(once, "GET", "/projects/P/members", token)["users"],
-        ask(once, "GET", "/projects/P/members/mia", token),
-        ask(once, "GET", "/users/mia"),
-    ]
+        *ask(once, "GET", "/users", token)["users"], *ask(once, "GET", "/projects/P/members", token)["users"],
+        ask(once, "GET", "/projects/P/members/mia", token), ask(once, "GET", "/users/mia"),
+    ]  # fmt: skip
     assert [each["name"] for each in again if "token" in each] == []
     assert ask(once, "GET", f"/users:byUUID/{uuid}", authn["token"])["token"] == fresh["token"]

@@ -17,12 +17,10 @@ from tests.support.waiting import wait_until_async
 
 REQUESTS = table(b"/v1/echo?x=1", b'{"messages":[{"data":"aGVsbG8="}]}')
 ALONE = REQUESTS | {"another protocol": b"GET /v1/version RTSP/1.1\r\nHost: x\r\n\r\n"}
-TURNS = 400
-"""Of the loop, within which everything is answered: there is nothing to wait for."""
+TURNS = 400  # of the loop, within which everything is answered: there is nothing to wait for
 
 
-seen: list[list[bytes]] = []
-"""Names of the headers of each request that reached the application."""
+seen: list[list[bytes]] = []  # names of the headers of each request that reached the application
 
 
 async def echo(scope: Any, receive: Any, send: Any) -> None:

@@ -19,8 +19,7 @@ from tests.support.waiting import PATIENCE_SECONDS, wait_until
 HEAD = (
     b"POST /v1/projects/P/topics/T:publish HTTP/1.1\r\nhost: ams.example\r\nx-api-key: %b\r\n" % SERVICE_TOKEN.encode()
 )
-PATIENCE = 0.5
-"""Seconds that the impatient service waits for a request that has begun."""
+PATIENCE = 0.5  # seconds that the impatient service waits for a request that has begun
 
 
 @pytest.fixture(scope="module")

@@ -261,11 +261,9 @@ def test_the_schema_is_the_one_in_the_reference() -> None:
 
 SHORT_TEXTS = st.text(st.characters(codec="utf-8"), max_size=5)
 MESSAGES = st.tuples(
-    st.integers(1, 3),
-    st.integers(0, 2),
-    st.binary(max_size=9) | SHORT_TEXTS,
+    st.integers(1, 3), st.integers(0, 2), st.binary(max_size=9) | SHORT_TEXTS,
     st.dictionaries(SHORT_TEXTS, SHORT_TEXTS, max_size=2),
-)
+)  # fmt: skip
 
 
 def runs(*messages: tuple[int, int, bytes | str, dict[str, str]]) -> Runs:

@@ -6,6 +6,8 @@ import threading
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from ams.core.errors import Unusable
 from ams.http.tls import Certificate, self_signed
@@ -49,6 +51,16 @@ def test_keys_are_for_the_owner_only_and_made_once(tmp_path: Path) -> None:
     assert Path(ca).read_bytes() == first
     assert os.stat(key).st_mode & 0o777 == 0o600
     assert sorted(os.listdir(tmp_path)) == ["ca.pem", "server.key", "server.pem"]
+
+
+def test_the_local_certificate_is_cheap_to_check_and_clients_get_no_tickets(tmp_path: Path) -> None:
+    _, chain, key = self_signed(str(tmp_path))
+    private = load_pem_private_key(Path(key).read_bytes(), None)
+
+    assert isinstance(private, ec.EllipticCurvePrivateKey)
+    assert private.curve.name == "secp256r1"
+    assert Path(chain).read_bytes().count(b"BEGIN") == 1, "who trusts the CA has it"
+    assert Certificate.load(chain, key).context.num_tickets == 0
 
 
 def test_a_changed_certificate_is_served_to_new_connections_and_a_bad_change_is_not_taken(tmp_path: Path) -> None:

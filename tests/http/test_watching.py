@@ -384,6 +384,13 @@ async def test_messages_come_out_as_they_went_in_whatever_they_hold(
     assert [(each["message"]["data"], each["message"].get("attributes", {})) for each in shown] == list(sent)
 
 
+async def test_a_comment_comes_only_after_a_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (await written(COUNTS, None, None)).count(b":\n\n") == 0
+
+    monkeypatch.setattr("ams.http.routes.reading.SILENCE", 0)
+    assert (await written(COUNTS, None, None)).endswith(b"\n\n:\n\n:\n\n")
+
+
 async def test_what_ends_a_view_is_its_last_event_and_what_refuses_it_is_raised() -> None:
     found = read_events(await written(COUNTS, TopicGone()))
 

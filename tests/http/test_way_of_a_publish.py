@@ -20,8 +20,7 @@ MESSAGES = {"messages": [{"data": "aGk="}]}
 MOST_FILES = 23
 ROW = re.compile(r"\| `([\w/]+)` \| (.+?) \|")
 
-Way = dict[str, set[str]]
-"""Names of functions by the files of ours they are in."""
+Way = dict[str, set[str]]  # names of functions by the files of ours they are in
 
 
 class Trace:

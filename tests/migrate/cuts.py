@@ -54,8 +54,7 @@ class HaProxy:
         self.told: list[str] = []
         self.under_way = [2, 1, 0]
         self.new_is = "UP"
-        self.looks = 0
-        """How often it was asked for its statistics."""
+        self.looks = 0  # how often it was asked for its statistics
         self._listening = socket.socket(socket.AF_UNIX)
         self._listening.bind(self.path)
         self._listening.listen()
@@ -135,11 +134,9 @@ class Site:
 
 def read(endpoint: str, topic: str = "readings") -> list[tuple[int, str]]:
     answer = httpx.get(
-        f"{endpoint}/v1/projects/EGI/topics/{topic}:read",
-        headers={"x-api-key": "short"},
-        trust_env=False,
+        f"{endpoint}/v1/projects/EGI/topics/{topic}:read", headers={"x-api-key": "short"}, trust_env=False,
         timeout=PATIENCE_SECONDS,
-    )
+    )  # fmt: skip
     assert answer.status_code == 200, answer.text
     return [(int(each["messageId"]), each["data"]) for each in map(json.loads, answer.text.splitlines())]
 

@@ -88,11 +88,10 @@ def imported(found: Converted, folder: Path) -> Path:
 def counts(found: Converted) -> Mapping[str, int]:
     """Return how many of what is compared."""
     return {
-        "users": len(found.users),
-        "topics": len(found.topics),
+        "users": len(found.users), "topics": len(found.topics),
         "messages": sum(each.bounds.end - each.bounds.first for each in found.topics),
         "subscriptions": len(found.subscriptions),
-    }
+    }  # fmt: skip
 
 
 class Kept:
@@ -102,10 +101,8 @@ class Kept:
 
     def __init__(self, found: Converted) -> None:
         self._topics = {each.kafka: (number, each) for number, each in enumerate(found.topics)}
-        self.changed: dict[str, dict[int, str]] = {}
-        """By topic and offset, data that is another."""
-        self.holes: dict[str, set[int]] = {}
-        """By topic, offsets of what cannot be read."""
+        self.changed: dict[str, dict[int, str]] = {}  # by topic and offset, data that is another
+        self.holes: dict[str, set[int]] = {}  # by topic, offsets of what cannot be read
 
     def bounds(self, topic: str) -> Bounds:
         return self._topics[topic][1].bounds
@@ -116,14 +113,13 @@ class Kept:
         for first in range(start, end, 1000):
             yield [
                 Stored(
-                    Offset(offset),
-                    Milliseconds(each.time),
+                    Offset(offset), Milliseconds(each.time),
                     made_message(changed.get(offset, each.data), each.attributes).fragment,
                 )
                 for offset in range(first, min(first + 1000, end))
                 if offset not in holes
                 for each in [message(number, offset)]
-            ]
+            ]  # fmt: skip
 
 
 @dataclass
@@ -134,8 +130,7 @@ class Old:
     changes: list[tuple[bytes, bytes]] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
     tokens: list[str] = field(default_factory=list)
-    in_query: bool = False
-    """Whether tokens in headers are passed over, as by the reference unless told otherwise."""
+    in_query: bool = False  # whether tokens in headers are passed over, as by the reference unless told otherwise
 
 
 @contextlib.contextmanager

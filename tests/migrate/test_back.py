@@ -139,12 +139,9 @@ def the_old_service_gets_messages_with_their_ids_and_positions_and_can_be_given_
 def what_was_made_since_is_listed_and_stays(both: Both) -> None:
     headers = {"x-api-key": both.day.admin_token}
     made = httpx.put(
-        f"{both.new.endpoint}/v1/projects/{PROJECT}/topics/since",
-        headers=headers,
-        trust_env=False,
-        json={},
+        f"{both.new.endpoint}/v1/projects/{PROJECT}/topics/since", headers=headers, trust_env=False, json={},
         timeout=PATIENCE_SECONDS,
-    )
+    )  # fmt: skip
     assert made.status_code == 200
 
     told = json.loads(both.back().stdout)

@@ -141,12 +141,8 @@ def moved(original: Original, tmp_path_factory: pytest.TempPathFactory) -> Itera
         yield running
 
 
-def ask(service: LiveService, method: str, path: str, token: str = TOKEN, body: object = None) -> Any:
-    return service.ask(method, path, body, token=token)
-
-
 def test_messages_have_their_ids_and_times_and_what_could_not_be_read_is_a_hole(moved: LiveService) -> None:
-    lines = ask(moved, "GET", "/projects/EGI/topics/readings:read", "short").splitlines()
+    lines = moved.ask("GET", "/projects/EGI/topics/readings:read", token="short").splitlines()
     read = [json.loads(line) for line in lines]
 
     assert [each["messageId"] for each in read[:5]] == ["0", "1", "3", "4", "5"]
@@ -165,14 +161,14 @@ def verified(original: Original, moved: LiveService, *words: str) -> Ran:
 
 
 def test_users_and_consumers_go_on_and_both_sides_are_alike_until_then(moved: LiveService, original: Original) -> None:
-    profile = ask(moved, "GET", "/users/profile")
+    profile = moved.ask("GET", "/users/profile", token=TOKEN)
 
     assert (profile["uuid"], profile["name"], profile["token"]) == (original.ann, "ann", TOKEN)
     assert profile["created_on"] == "2021-02-03T04:05:06Z"
     assert [(each["project"], sorted(each["roles"])) for each in profile["projects"]] == [
         ("EGI", ["consumer", "publisher"])
     ]
-    assert ask(moved, "GET", "/users/profile", "short")["service_roles"] == ["service_admin"]
+    assert moved.ask("GET", "/users/profile", token="short")["service_roles"] == ["service_admin"]
 
     same = verified(original, moved, "--old", moved.base_url)  # it stands for the old service, too
 
@@ -181,14 +177,16 @@ def test_users_and_consumers_go_on_and_both_sides_are_alike_until_then(moved: Li
     assert (told["users"], told["topics"], told["messages"], told["subscriptions"]) == (2, 2, 4, 2)
     assert (told["differences"], told["answers"]) == ([], 2 + 5 + 2 + 2)
 
-    pulled = ask(moved, "POST", "/projects/EGI/subscriptions/archive:pull", body={"maxMessages": "1"})
+    pulled = moved.ask("POST", "/projects/EGI/subscriptions/archive:pull", {"maxMessages": "1"}, token=TOKEN)
 
     assert [each["message"]["messageId"] for each in pulled["receivedMessages"]] == ["3"]
-    published = ask(moved, "POST", "/projects/EGI/topics/readings:publish", body={"messages": [{"data": b64("new")}]})
+    published = moved.ask(
+        "POST", "/projects/EGI/topics/readings:publish", {"messages": [{"data": b64("new")}]}, token=TOKEN
+    )
     assert published["messageIds"] == ["6"]
 
-    ask(moved, "POST", "/projects/EGI/subscriptions/archive:modifyOffset", body={"offset": 1})
-    ask(moved, "POST", "/users/ann:refreshToken", "short")
+    moved.ask("POST", "/projects/EGI/subscriptions/archive:modifyOffset", {"offset": 1}, token=TOKEN)
+    moved.ask("POST", "/users/ann:refreshToken", token="short")
     other = json.loads(verified(original, moved).stdout)["differences"]
     assert [(each["what"], each["old"], each["new"]) for each in other] == [
         ("token of user ann", "ann", "Unauthorized"), ("subscription EGI/archive", "3", "1"),

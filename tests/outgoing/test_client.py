@@ -143,8 +143,7 @@ async def test_half_an_answer_is_none(other: Receiver, behaviour: Behaviour, rea
         await HttpClient(LOOPBACK, trust(other.ca)).get(f"https://localhost:{other.port}/")
 
 
-Reply = Callable[[asyncio.StreamWriter, int], Awaitable[None]]
-"""Answers the request with this number on a connection."""
+Reply = Callable[[asyncio.StreamWriter, int], Awaitable[None]]  # answers the request with this number on a connection
 
 
 class Origin:

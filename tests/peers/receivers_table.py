@@ -24,8 +24,7 @@ from tests.support.waiting import wait_until
 
 PROGRAMS = Path(__file__).parent / "receivers"
 REASON = "no such bed"
-SECONDS = 60.0
-"""To start; far more than that takes."""
+SECONDS = 60.0  # to start; far more than that takes
 
 
 class Place(NamedTuple):
@@ -43,8 +42,7 @@ class Delivery(NamedTuple):
     """One that came."""
 
     path: str
-    port: str
-    """Of the other side: it tells connections apart."""
+    port: str  # of the other side: it tells connections apart
     headers: Sequence[tuple[str, str]]
     body: str
 
@@ -78,12 +76,9 @@ class Peer(NamedTuple):
     name: str
     command: Callable[[Place], Sequence[str]]
 
-    keeps: bool = True
-    """Whether it keeps connections."""
-    closes: bool = True
-    """Whether it closes a connection whose answer says so."""
-    behind: bool = False
-    """Whether it is a proxy before another receiver."""
+    keeps: bool = True  # whether it keeps connections
+    closes: bool = True  # whether it closes a connection whose answer says so
+    behind: bool = False  # whether it is a proxy before another receiver
     marks: Sequence[pytest.MarkDecorator] = ()
 
     def __str__(self) -> str:

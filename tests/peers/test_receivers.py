@@ -19,8 +19,7 @@ from tests.support.waiting import wait_until_async
 
 pytestmark = pytest.mark.acceptance
 
-SELDOM = {"type": "linear", "period": 600_000}
-"""A policy by which nothing is tried again during a test."""
+SELDOM = {"type": "linear", "period": 600_000}  # a policy by which nothing is tried again during a test
 
 
 class Pair(NamedTuple):

@@ -1,7 +1,9 @@
 """`ams archive` without its command line: which messages are in the table, whatever happens to topics and to runs."""
 
 import itertools
+import re
 import shutil
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,6 +23,7 @@ from ams.tables import log, upkeep
 from ams.tables.location import Location
 from ams.tables.snapshot import open_table
 from ams.tables.table import Table
+from tests.faults.pipeline.kills import commit_appears, run_through_kills
 from tests.pipeline.delta import by_duckdb, files_of
 from tests.pipeline.garden import Garden, numbered
 from tests.support.waiting import wait_until
@@ -280,6 +283,34 @@ def test_power_lost_at_any_sync_loses_no_message_and_doubles_none(
         assert keeper.offsets() == {"plants": [0, 1, 2], "stones": [0]}
         shutil.rmtree(folder)
     assert syncs > 20
+
+
+@pytest.mark.faults
+@pytest.mark.long
+def test_an_archive_that_is_killed_again_and_again_is_as_one_that_was_not(garden: Garden, tmp_path: Path) -> None:
+    """Without Spark and pandas, as where only the extra `tables` is installed."""
+    kills, archive, blocked = 5, tmp_path / "archive", tmp_path / "blocked"
+    for topic in ("plants", "stones"):
+        garden.topic(topic, *([Message(b"%d" % number * 50)] * 40 for number in range(kills)))
+    for name in ("pyspark", "pandas", "py4j", "sqlglot"):
+        (blocked / name).mkdir(parents=True)
+        (blocked / name / "__init__.py").write_text("raise ImportError('not installed')\n")
+    command = "import sys; sys.path.insert(0, sys.argv.pop(1)); from ams.cli.main import main; main()"
+    given = ["archive", str(archive), "--batch-messages", "5", "--closed-after", "0", "-p", garden.name]
+    where = ["--endpoint", garden.options["endpoint"]]
+
+    killed = run_through_kills(
+        [sys.executable, "-c", command, str(blocked), *given, *where], kills=kills, working=commit_appears(archive),
+        log=tmp_path / "log", spread=0.4, environment={"AMS_TOKEN": garden.options["token"]},
+    )  # fmt: skip
+
+    assert killed.kills > 0
+    assert re.fullmatch(r"archive: messages \d+ topics 2 files \d+ seconds \d+\.\d", killed.output.splitlines()[-1])
+    counts = 'count(*), count(DISTINCT "offset"), min("offset"), max("offset")'
+    assert by_duckdb(archive, f"SELECT topic, {counts} FROM rows GROUP BY 1 ORDER BY 1") == [
+        (topic, 40 * kills, 40 * kills, 0, 40 * kills - 1) for topic in ("plants", "stones")
+    ]
+    assert upkeep.check(str(archive)).wrong == []
 
 
 def rows(path: Path) -> int:

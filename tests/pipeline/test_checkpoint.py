@@ -16,7 +16,7 @@ from ams.client import errors as client
 from ams.pipeline import errors
 from ams.pipeline.checkpoint import Identity, Standing, guard, locked, read_standing, write
 from ams.pipeline.errors import Busy, ChangedDefinition, Failed, Interrupted, WrongTable
-from ams.pipeline.progress import Progress
+from ams.pipeline.progress import EVERY_SECONDS, Progress
 from ams.pipeline.running import explained
 from ams.pipeline.starting import ends_told
 
@@ -145,6 +145,18 @@ def test_other_sources_are_counted_by_their_rows() -> None:
     assert progress.messages == 7
     assert progress.last is not None
     assert progress.last.lag is None
+
+
+def test_progress_is_told_from_time_to_time_with_what_is_left() -> None:
+    now, said = [0.0], list[str]()
+    progress = Progress(said.append, clock=lambda: now[0])
+    progress.take([report(0, '{"p/a": 0}', '{"p/a": 1000}', '{"p/a": 3000}')])
+    assert said == []
+    now[0] = EVERY_SECONDS
+
+    progress.take([report(1, '{"p/a": 1000}', '{"p/a": 2000}', '{"p/a": 3000}')])
+
+    assert said == ["batch 1, messages 2,000, 400/s, behind 1,000, about 2 s more"]
 
 
 WORKER = """\

@@ -27,8 +27,7 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 SECONDS = 240
-NOTHING = Standing(batch=-1, time="", messages=0)
-"""Where a run stands before its first batch."""
+NOTHING = Standing(batch=-1, time="", messages=0)  # where a run stands before its first batch
 COPY = """\
 source: {topic: plants, max_messages: 40}
 sink: {topic: copy, data: data}
@@ -165,22 +164,16 @@ COUNT, SITES = 1200, 3
 def test_one_kill_of_each_loses_and_doubles_nothing(garden: Garden, tmp_path: Path) -> None:
     garden.topic("in", [Message(b"%d" % number, {"site": str(number % SITES)}) for number in range(COUNT)])
     options = {
-        "topics": ["in"],
-        "rules": [{"attribute": "site", "to": ["SITE_{site}"]}],
-        "create_topics": True,
+        "topics": ["in"], "rules": [{"attribute": "site", "to": ["SITE_{site}"]}], "create_topics": True,
         "batch_messages": COUNT // 3,
-    }
+    }  # fmt: skip
     work = tmp_path / "work"
 
     with killing(tmp_path / "cluster", seed=1, workers=2) as kills:
         killed = run_through_kills(
-            command_of(garden.tell(work, "republish:JOB", options, kills.settings)),
-            kills=1,
-            working=batch_begins(work / "checkpoint"),
-            log=tmp_path / "log",
-            spread=0.5,
-            others=kills.each,
-        )
+            command_of(garden.tell(work, "republish:JOB", options, kills.settings)), kills=1,
+            working=batch_begins(work / "checkpoint"), log=tmp_path / "log", spread=0.5, others=kills.each,
+        )  # fmt: skip
 
     assert (killed.kills, kills.workers) == (1, 1)
     assert any("has ended" in line for line in kills.said)

@@ -43,12 +43,10 @@ def read(options: dict[str, str], environment: dict[str, str] | None = None) -> 
         (TOPIC | {"tokenFile": "x"}, "tokenFile", "not both"),
         ({"endpoint": "http://a.example", "topic": "p/t", "tokenFile": "nowhere"}, "tokenFile", "No such file"),
         (TOPIC | {"endpoint": "https://ams.example", "ca": "nowhere.pem"}, "ca", "No such file"),
-        ({"profile": "nowhere", "topic": "p/t"}, "profile", "profiles"),
-        (HERE, "topic", "is missing"),
+        ({"profile": "nowhere", "topic": "p/t"}, "profile", "profiles"), (HERE, "topic", "is missing"),
         (TOPIC | {"subscription": "s"}, "subscription", "only one of them"),
         (HERE | {"subscription": "s,u"}, "subscription", "only one can be read"),
-        (HERE | {"topic": "a b"}, "topic", "'a b' is no name"),
-        (HERE | {"topic": "a,"}, "topic", "'' is no name"),
+        (HERE | {"topic": "a b"}, "topic", "'a b' is no name"), (HERE | {"topic": "a,"}, "topic", "'' is no name"),
         (HERE | {"topic": "plants,garden/plants"}, "topic", "garden/plants stands there twice"),
         ({"endpoint": "http://a.example", "topic": "plants"}, "project", "is needed for topic 'plants'"),
         (TOPIC | {"startingOffset": "earliest"}, "startingoffset", "startingOffsets is meant?"),
@@ -75,7 +73,7 @@ def read(options: dict[str, str], environment: dict[str, str] | None = None) -> 
         (TOPIC | {"topicPattern": "a"}, "topicPattern", "give a subscription, topics, or a pattern, only one"),
         ({"endpoint": "http://a.example", "token": "t", "topicPattern": "a"}, "project", "is needed for topicPattern"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_option_is_named(options: dict[str, str], option: str, reason: str) -> None:
     with pytest.raises(WrongOption) as caught:
         read(options)
@@ -138,13 +136,10 @@ def test_the_token_is_not_shown() -> None:
 @pytest.mark.parametrize(
     ("options", "may"),
     [
-        (TOPIC, True),
-        (HERE | {"subscription": "s"}, False),
-        (TOPIC | {"startingOffsets": "earliest"}, False),
-        (TOPIC | {"startingOffsets": '{"plants": -1}'}, True),
-        (TOPIC | {"startingTimestamp": "0"}, True),
+        (TOPIC, True), (HERE | {"subscription": "s"}, False), (TOPIC | {"startingOffsets": "earliest"}, False),
+        (TOPIC | {"startingOffsets": '{"plants": -1}'}, True), (TOPIC | {"startingTimestamp": "0"}, True),
     ],
-)
+)  # fmt: skip
 def test_who_may_begin_at_the_end(options: dict[str, str], may: bool) -> None:
     assert read(options).begins_at_end is may
 

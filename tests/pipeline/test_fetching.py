@@ -3,7 +3,7 @@
 import itertools
 import json
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,8 @@ from ams.pipeline.fetching import Fetch, LostMessages, Part, limited, parts
 from ams.pipeline.messages import MESSAGE
 from ams.pipeline.options import Access, Name
 from ams.pipeline.service import Service
-from tests.client.stub import CUT, Reply, Stub, stub_server
+from tests.client.conftest import stub as stub
+from tests.client.stub import CUT, Reply, Stub
 from tests.pipeline.garden import Garden, numbered
 
 RANGES = st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 1000)), min_size=1, max_size=5)
@@ -70,23 +71,15 @@ def test_a_batch_has_as_much_as_it_may_and_there_is(ranges: list[tuple[int, int]
 TOPIC = Name("garden", "plants")
 
 
-@pytest.fixture
-def stub() -> Iterator[Stub]:
-    with stub_server() as stub:
-        yield stub
-
-
 def stored(offset: int) -> Stored:
     return Stored(Offset(offset), Milliseconds(offset), message(f"{offset:04}", {"n": str(offset)}).fragment)
 
 
 def headers(first: int, stop: int, end: int) -> dict[str, str]:
     return {
-        "content-type": "application/vnd.apache.arrow.stream",
-        "ams-first-offset": str(first),
-        "ams-next-offset": str(stop),
-        "ams-end-offset": str(end),
-    }
+        "content-type": "application/vnd.apache.arrow.stream", "ams-first-offset": str(first),
+        "ams-next-offset": str(stop), "ams-end-offset": str(end),
+    }  # fmt: skip
 
 
 def stream(*pieces: Sequence[int]) -> bytes:
@@ -243,10 +236,8 @@ def test_a_topic_is_a_table_of_its_messages(spark: SparkSession, garden: Garden)
     assert [row.ordering_key for row in rows] == ['bed "4"', None, None]
     assert {(row.project, row.topic) for row in rows} == {(garden.name, "plants")}
     assert [(bytes(row.data), row.attributes) for row in rows] == [
-        (odd.data, dict(odd.attributes)),
-        (b"", {"n": "1"}),
-        (b"0", {}),
-    ]
+        (odd.data, dict(odd.attributes)), (b"", {"n": "1"}), (b"0", {}),
+    ]  # fmt: skip
 
 
 @pytest.mark.long

@@ -99,16 +99,14 @@ def path(tmp_path: Path) -> Path:
     begin = datetime(2024, 3, 1, tzinfo=UTC)
     rows = [
         {
-            "project": "meadow",
-            "topic": chance.choice(["plants", "stones"]),
-            "offset": number,
+            "project": "meadow", "topic": chance.choice(["plants", "stones"]), "offset": number,
             "message_id": str(number),
             "publish_time": begin + timedelta(milliseconds=chance.randrange(10 * 86_400_000)),
             "attributes": [("origin", origin)] if (origin := chance.choice(["athens", "bologna", ""])) else [],
             "data": bytes(chance.randrange(2000)),
         }
         for number in range(3000)
-    ]
+    ]  # fmt: skip
     table = pa.Table.from_pylist(rows, to_arrow_schema(MESSAGES, timezone="UTC"))
     pq.write_table(table, tmp_path / "messages.parquet")
     return tmp_path / "messages.parquet"
@@ -216,13 +214,7 @@ def test_the_table_has_each_month_as_it_was_reported_last(spark: SparkSession, t
 def keep(spark: SparkSession, archive: Path, number: int, time: datetime) -> None:
     """Archive a message of three bytes."""
     row: dict[str, object] = {
-        **dict.fromkeys(MESSAGES.names),
-        "project": "garden",
-        "topic": "plants",
-        "offset": number,
-        "message_id": str(number),
-        "publish_time": time,
-        "attributes": {},
-        "data": b"dry",
-    }
+        **dict.fromkeys(MESSAGES.names), "project": "garden", "topic": "plants", "offset": number,
+        "message_id": str(number), "publish_time": time, "attributes": {}, "data": b"dry",
+    }  # fmt: skip
     archive_table(spark, str(archive)).append(dated(spark.createDataFrame([row], MESSAGES)), number, "query")

@@ -83,11 +83,9 @@ def test_doubled_and_late_messages_change_nothing_and_broken_ones_are_set_aside(
     assert (again.progress.messages, again.counts()) == (7, (5, 2))
     broken = runs.rows("quarantine").orderBy("offset").collect()
     assert [(row["offset"], row["data"], row["reason"].partition(":")[0]) for row in broken] == [
-        (3, b"broken", "not JSON"),
-        (4, b'{"site": "A"}', "field job is missing"),
-        (10, b"broken", "not JSON"),
+        (3, b"broken", "not JSON"), (4, b'{"site": "A"}', "field job is missing"), (10, b"broken", "not JSON"),
         (11, b'{"site": "A"}', "field job is missing"),
-    ]
+    ]  # fmt: skip
 
 
 @pytest.mark.long
@@ -195,8 +193,7 @@ def test_lost_messages_end_a_run_unless_it_is_told_to_skip_them(runs: Runs, gard
     assert offsets == [0, 1, 2, 7, 8]
 
 
-SECONDS = 240
-"""A start of Spark, on a busy machine."""
+SECONDS = 240  # a start of Spark, on a busy machine
 DEFINITION = """\
 source: {topic: plants}
 steps: [{derive: {text: cast(data as string)}}]

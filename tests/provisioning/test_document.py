@@ -191,8 +191,7 @@ ON_ONE_LINE = [
     ("issuers: {a: {url: u, client_secret: s3cret}}", "not in this file"),
     ("issuers: {a: {url: u, introspect: often}}", "is none of never"),
     ("issuers: {a: {url: u, roles: [{entitlement: e, project: p, roles: []}]}}", "a rule has"),
-    ("users: {a: {bindings: {b: {issuer: u}}}}", "says its subject"),
-    (TOKENS.format("t: {}"), "token_file"),
+    ("users: {a: {bindings: {b: {issuer: u}}}}", "says its subject"), (TOKENS.format("t: {}"), "token_file"),
     (TOKENS.format("t: {token_file: f, rights: []}"), "good for something"),
     (TOKENS.format("t: {token_file: f, rights: [{action: x:y}]}"), "an action and a resource"),
     (TOKENS.format("t: {token_file: f, rights: [{action: x:y, resource: t}]}"), "is no resource"),
@@ -200,15 +199,14 @@ ON_ONE_LINE = [
     (TOKENS.format("t: {token_file: f, expires_on: soon}"), "is no time"),
     (TOKENS.format("t: {token_file: f, token: s3cret}"), "unknown key"),
     (TOKENS.format("t: {token_file: f}, u: {token_file: ./f}"), "gets another token already, at .*:1"),
-    ("service_types: {a/b: {hosts: [h]}}", "is no name"),
-    ("service_types: {a: {}}", "names its hosts"),
+    ("service_types: {a/b: {hosts: [h]}}", "is no name"), ("service_types: {a: {}}", "names its hosts"),
     ("service_types: {a: {hosts: [h], auth_method: x}}", "none of headers, api-key"),
     (METHODS.format("i: {access_key: {env: X}}"), "i is no host"),
     (METHODS.format("h: {port: 1}"), "has headers, or an access_key"),
     (METHODS.format("h: {access_key: s3cret}"), "is not in this file"),
     ("bindings: {a: {host: h, auth_identifier: /CN=x, user: u}}", "says its service_type"),
     ("bindings: {a: {service_type: t, host: h, auth_identifier: x, user: u}}", "distinguished name"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("text", "reason"), ON_ONE_LINE)

@@ -46,8 +46,7 @@ FIELDS: Mapping[Kind, Mapping[str, st.SearchStrategy[Any]]] = {
         "messageRetentionDuration": st.sampled_from(["", "600s"]),
     },
 }  # fmt: skip
-WHOLE = {Kind.MEMBER, Kind.SCHEMA}
-"""Kinds whose fields are always all declared."""
+WHOLE = {Kind.MEMBER, Kind.SCHEMA}  # kinds whose fields are always all declared
 NAMES = {Kind.MEMBER: MEMBERS, Kind.SCHEMA: ("s", "t"), Kind.TOPIC: ("t", "u"), Kind.SUBSCRIPTION: ("t", "u")}
 
 

@@ -371,8 +371,7 @@ for topic in sys.argv[2:]:
         print(error.code.name, error.message)
 """
 """Publishes one message to each topic; in a process of its own, as gRPC reads its CA certificates once."""
-PROGRAM_SECONDS = 180
-"""Until a program has surely failed; on a busy machine it takes long to begin."""
+PROGRAM_SECONDS = 180  # until a program has surely failed; on a busy machine it takes long to begin
 
 
 @pytest.fixture
@@ -384,15 +383,11 @@ def service(tmp_path: Path) -> Iterator[LiveService]:
 def ran(service: LiveService, folder: Path, *command: str) -> str:
     own = {name: value for name, value in os.environ.items() if not name.startswith(("AMS_", "PUBSUB_"))}
     environment = own | {
-        "AMS_ENDPOINT": service.base_url,
-        "AMS_TOKEN": service.token,
-        "AMS_CA": str(service.ca),
-        "AMS_PROJECT": "garden",
-        "GOOGLE_APPLICATION_CREDENTIALS": "robot.json",
-        "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(service.ca),
-        "no_proxy": "localhost,127.0.0.1",
+        "AMS_ENDPOINT": service.base_url, "AMS_TOKEN": service.token, "AMS_CA": str(service.ca),
+        "AMS_PROJECT": "garden", "GOOGLE_APPLICATION_CREDENTIALS": "robot.json",
+        "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(service.ca), "no_proxy": "localhost,127.0.0.1",
         "PYTHONPATH": os.pathsep.join(sys.path),
-    }
+    }  # fmt: skip
     done = subprocess.run(
         [sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True, timeout=PROGRAM_SECONDS
     )

@@ -23,8 +23,7 @@ from tests.pubsub.streams import SECONDS, STREAMING_PULL, Request
 from tests.support.served import Served, served
 from tests.support.waiting import wait_until_async
 
-MOST = 20
-"""Connections, calls and streams of the service here."""
+MOST = 20  # connections, calls and streams of the service here
 MANY = 200
 TOPIC, SUBSCRIPTION = "projects/P/topics/T", "projects/P/subscriptions/S"
 GREEDY = "projects/P/subscriptions/greedy"

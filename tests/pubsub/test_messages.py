@@ -47,10 +47,9 @@ WITHIN_LIMITS: dict[str, list[dict[str, Any]]] = {
     "only an attribute": [{"attributes": {"k": ""}}],
     "100 attributes": [{"attributes": {f"k{n}": "v" for n in range(100)}}],
     "the longest attribute": [{"attributes": {"k" * 256: "v" * 1024}}],
-    "the longest key": [{"data": b"x", "ordering_key": "k" * 1024}],
-    "1,000 messages": [{"data": b"x"}] * 1000,
+    "the longest key": [{"data": b"x", "ordering_key": "k" * 1024}], "1,000 messages": [{"data": b"x"}] * 1000,
     "any bytes": [{"data": bytes(range(256))}],
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", WITHIN_LIMITS)
@@ -122,9 +121,8 @@ def test_a_message_of_the_http_api_is_received(world: World) -> None:
     world.made(enable_message_ordering=True)
     published = [
         {"data": base64.b64encode(b"\x00\xff").decode(), "attributes": {"k": "v", "google": "x"}, "orderingKey": "o"},
-        {"data": "this is no base64!"},
-        {"data": "", "attributes": {"k": ""}},
-    ]
+        {"data": "this is no base64!"}, {"data": "", "attributes": {"k": ""}},
+    ]  # fmt: skip
     said = world.http("POST", "/topics/topic:publish", {"messages": published})
     came = {each.message.message_id: each.message for each in world.pulled()}
     assert sorted(came) == sorted(said["messageIds"])
@@ -214,11 +212,10 @@ def test_a_message_that_fails_too_often_goes_to_the_dead_letter_topic(world: Wor
     published = attributes.pop("CloudPubSubDeadLetterSourceTopicPublishTime")
     assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00", published)
     assert {name: value for name, value in attributes.items() if not name.startswith("deadLetter")} == {
-        "kind": "bad",
-        "CloudPubSubDeadLetterSourceDeliveryCount": "5",
+        "kind": "bad", "CloudPubSubDeadLetterSourceDeliveryCount": "5",
         "CloudPubSubDeadLetterSourceSubscription": "subscription",
         "CloudPubSubDeadLetterSourceSubscriptionProject": world.project,
-    }
+    }  # fmt: skip
 
 
 SUBSCRIBER = "/google.pubsub.v1.Subscriber/"
@@ -277,15 +274,13 @@ KINDS = {"Acknowledge": Acknowledge, "ModifyAckDeadline": Modify, "Pull": Pull}
 @pytest.mark.parametrize(
     ("method", "fields", "text"),
     [
-        ("Acknowledge", {}, NO_ID),
-        ("ModifyAckDeadline", {"ack_deadline_seconds": 10}, NO_ID),
+        ("Acknowledge", {}, NO_ID), ("ModifyAckDeadline", {"ack_deadline_seconds": 10}, NO_ID),
         ("Acknowledge", {"ack_ids": ["x" * 600_000]}, "The request is too large: at most 524288 bytes"),
         ("ModifyAckDeadline", {"ack_ids": ["1-1"], "ack_deadline_seconds": 601}, BAD_DEADLINE.format(601)),
         ("ModifyAckDeadline", {"ack_ids": ["1-1"], "ack_deadline_seconds": -1}, BAD_DEADLINE.format(-1)),
-        ("Pull", {"max_messages": 0}, BAD_COUNT),
-        ("Pull", {"max_messages": -1}, BAD_COUNT),
+        ("Pull", {"max_messages": 0}, BAD_COUNT), ("Pull", {"max_messages": -1}, BAD_COUNT),
     ],
-)
+)  # fmt: skip
 def test_a_bad_request_is_refused(world: World, exactly: bool, method: str, fields: dict[str, Any], text: str) -> None:
     _, subscription = world.made(enable_exactly_once_delivery=exactly)
     code, said = world.refused(SUBSCRIBER + method, KINDS[method](subscription=subscription, **fields))
@@ -318,11 +313,9 @@ def never_given(good: str) -> list[str]:
     offset, _, hand_out = good.partition("-")
     attempt, epoch, run, number, identity = hand_out.split(".")
     return [
-        f"99999-{hand_out}",
-        f"{offset}-{attempt}.{epoch}.{run}.999.{identity}",
-        f"{offset}-{attempt}.999.{run}.{number}.{identity}",
-        f"{offset}-{attempt}.{epoch}.{run}.{number}.000000",
-    ]
+        f"99999-{hand_out}", f"{offset}-{attempt}.{epoch}.{run}.999.{identity}",
+        f"{offset}-{attempt}.999.{run}.{number}.{identity}", f"{offset}-{attempt}.{epoch}.{run}.{number}.000000",
+    ]  # fmt: skip
 
 
 def test_without_exactly_once_delivery_an_id_that_was_never_given_is_ignored(world: World) -> None:
@@ -368,8 +361,7 @@ def extended(client: Any, ids: list[str], futures: list["Future[Any]"], seconds:
     client.modify_ack_deadline(asked)
 
 
-given_back = partial(extended, seconds=0)
-"""Has it give messages back as failed."""
+given_back = partial(extended, seconds=0)  # has it give messages back as failed
 
 
 @pytest.mark.parametrize("ask", [acknowledged, extended, given_back])

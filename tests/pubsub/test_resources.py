@@ -283,14 +283,13 @@ FIXED = {
         *((kind, ["labels", "colour"], UNKNOWN.format(kind, "colour", kind)) for kind in FIXED),
         *((kind, ["labels", "labels.a"], INVALID) for kind in FIXED),
         ("Topic", ["labels", "messageRetentionDuration"], "'messageRetentionDuration' is not a known Topic field."),
-        ("Topic", ["labels", "message_retention_duration.minutes"], INVALID),
-        ("Topic", ["labels", ""], INVALID),
+        ("Topic", ["labels", "message_retention_duration.minutes"], INVALID), ("Topic", ["labels", ""], INVALID),
         ("Subscription", ["labels", "retry_policy.colour"], INVALID),
         ("Subscription", ["labels", "ackDeadlineSeconds"], "'ackDeadlineSeconds' is not a known Subscription field."),
         ("Subscription", ["*"], "'*' is not a known Subscription field."),
         ("Snapshot", ["labels", "expire_time"], "A snapshot ends later than now, and within seven days"),
     ],
-)
+)  # fmt: skip
 def test_a_bad_mask_changes_nothing(world: World, kind: str, paths: list[str], text: str) -> None:
     def got() -> list[object]:
         return [
@@ -323,15 +322,12 @@ TRANSFORMS = [{"javascript_udf": {"function_name": "f", "code": "x"}}]
 NO_TOPIC_FIELDS = {
     "message_storage_policy": {"allowed_persistence_regions": ["europe-west1"]},
     "kms_key_name": "projects/p/locations/l/keyRings/r/cryptoKeys/k",
-    "ingestion_data_source_settings": {"cloud_storage": {"bucket": "b"}},
-    "message_transforms": TRANSFORMS,
-}
+    "ingestion_data_source_settings": {"cloud_storage": {"bucket": "b"}}, "message_transforms": TRANSFORMS,
+}  # fmt: skip
 NO_SUBSCRIPTION_FIELDS = {
-    "bigquery_config": {"table": "p.d.t"},
-    "cloud_storage_config": {"bucket": "b"},
-    "bigtable_config": {"table": "t"},
+    "bigquery_config": {"table": "p.d.t"}, "cloud_storage_config": {"bucket": "b"}, "bigtable_config": {"table": "t"},
     "message_transforms": TRANSFORMS,
-}
+}  # fmt: skip
 
 
 def test_a_field_that_is_not_supported_is_refused_by_name(world: World) -> None:

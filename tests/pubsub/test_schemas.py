@@ -185,11 +185,9 @@ def test_messages_that_fit_tell_consumers_what_schema_they_keep(world: World) ->
     [received] = world.pulled()
     assert received.message.data == b'{"a": 1}'
     assert dict(received.message.attributes) == {
-        "site": "x",
-        "googclient_schemaname": path(world),
-        "googclient_schemaencoding": "JSON",
+        "site": "x", "googclient_schemaname": path(world), "googclient_schemaencoding": "JSON",
         "googclient_schemarevisionid": schema.revision_id,
-    }
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -136,12 +136,9 @@ def test_calls_are_counted_by_their_codes(alone: World) -> None:
 
     wait_until(lambda: sum(figures(alone).values()) == 3)
     assert figures(alone) == {
-        "ams_pubsub_streams": 0,
-        'ams_pubsub_calls_total{code="OK"}': 2,
-        'ams_pubsub_calls_total{code="INTERNAL"}': 0,
-        'ams_pubsub_calls_total{code="UNAVAILABLE"}': 0,
-        'ams_pubsub_calls_total{code="NOT_FOUND"}': 1,
-    }
+        "ams_pubsub_streams": 0, 'ams_pubsub_calls_total{code="OK"}': 2, 'ams_pubsub_calls_total{code="INTERNAL"}': 0,
+        'ams_pubsub_calls_total{code="UNAVAILABLE"}': 0, 'ams_pubsub_calls_total{code="NOT_FOUND"}': 1,
+    }  # fmt: skip
 
 
 def test_streams_are_counted_and_the_doctor_says_of_them(alone: World) -> None:

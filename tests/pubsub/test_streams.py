@@ -75,14 +75,9 @@ def test_a_first_request_may_acknowledge(world: World) -> None:
     world.publish(b"0", b"1")
     ids = [each.ack_id for each in world.pulled()]
     stream = opened(
-        world.channel,
-        subscription,
-        ack_ids=ids[:1],
-        modify_deadline_ack_ids=ids[1:],
-        modify_deadline_seconds=[0],
-        protocol_version=1,
-        client_id="me",
-    )
+        world.channel, subscription, ack_ids=ids[:1], modify_deadline_ack_ids=ids[1:], modify_deadline_seconds=[0],
+        protocol_version=1, client_id="me",
+    )  # fmt: skip
     assert [each.message.data for each in stream.messages(1)] == [b"1"]
 
 
@@ -93,11 +88,8 @@ def test_a_first_request_may_acknowledge(world: World) -> None:
         *(
             ({field: value}, f"The field {field} can only be set in the first request of a stream.")
             for field, value in {
-                "subscription": "projects/p/subscriptions/s",
-                "client_id": "me",
-                "max_outstanding_messages": 5,
-                "max_outstanding_bytes": 5,
-                "protocol_version": 1,
+                "subscription": "projects/p/subscriptions/s", "client_id": "me", "max_outstanding_messages": 5,
+                "max_outstanding_bytes": 5, "protocol_version": 1,
             }.items()
         ),
         ({"modify_deadline_ack_ids": ["1-1"]}, "must have the same length"),
@@ -108,7 +100,7 @@ def test_a_first_request_may_acknowledge(world: World) -> None:
         ({"ack_ids": ["x"]}, "You have passed an invalid ack ID to the service "),
     ],
     ids=repr,
-)
+)  # fmt: skip
 def test_a_bad_request_ends_its_stream_alone(world: World, later: bytes | dict[str, Any], text: str) -> None:
     world.made()
     other, stream = world.opened(), world.opened()

@@ -69,17 +69,12 @@ def test_a_subscription_is_shown_as_it_was_made(world: World, topic: str) -> Non
     letters = world.topic("letters")
     world.publisher.create_topic(request={"name": letters})
     wanted: dict[str, Any] = {
-        "ack_deadline_seconds": 600,
-        "retain_acked_messages": True,
-        "message_retention_duration": {"seconds": 600},
-        "labels": {"a": "b"},
-        "enable_message_ordering": True,
-        "expiration_policy": {"ttl": {"seconds": DAY}},
-        "filter": 'attributes:kind AND attributes.kind != "x"',
-        "dead_letter_policy": {"dead_letter_topic": letters},
+        "ack_deadline_seconds": 600, "retain_acked_messages": True, "message_retention_duration": {"seconds": 600},
+        "labels": {"a": "b"}, "enable_message_ordering": True, "expiration_policy": {"ttl": {"seconds": DAY}},
+        "filter": 'attributes:kind AND attributes.kind != "x"', "dead_letter_policy": {"dead_letter_topic": letters},
         "retry_policy": {"minimum_backoff": {"seconds": 1, "nanos": 500_000_000}},
         "enable_exactly_once_delivery": True,
-    }
+    }  # fmt: skip
     made = create(world, **wanted)
     assert made == got(world)
     wanted["dead_letter_policy"]["max_delivery_attempts"] = 5
@@ -111,14 +106,11 @@ def test_a_subscription_without_a_name_gets_one(world: World, topic: str) -> Non
 
 
 CHANGES: dict[str, Any] = {
-    "ack_deadline_seconds": 20,
-    "retain_acked_messages": True,
-    "message_retention_duration": {"seconds": 3600},
-    "labels": {"c": "d"},
-    "expiration_policy": {"ttl": {"seconds": 2 * DAY}},
+    "ack_deadline_seconds": 20, "retain_acked_messages": True, "message_retention_duration": {"seconds": 3600},
+    "labels": {"c": "d"}, "expiration_policy": {"ttl": {"seconds": 2 * DAY}},
     "retry_policy": {"minimum_backoff": {"seconds": 1}, "maximum_backoff": {"seconds": 2}},
     "enable_exactly_once_delivery": True,
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("field", CHANGES)
@@ -243,10 +235,8 @@ def test_an_ordered_subscription_of_ams_is_shown_and_refuses_consumers_with_why(
         updated(world, ["retry_policy"], retry_policy={})
     assert dict(got(world).labels) == {"a": "b"}
     calls = (
-        lambda: world.pulled(world.subscription()),
-        lambda: world.acknowledge("1-2"),
-        lambda: world.modify(0, "1-2"),
-    )
+        lambda: world.pulled(world.subscription()), lambda: world.acknowledge("1-2"), lambda: world.modify(0, "1-2"),
+    )  # fmt: skip
     for each in calls:
         with pytest.raises(FailedPrecondition, match="ordered one of AMS.*AMS API"):
             each()

@@ -47,18 +47,15 @@ class MemoryUpstream:
         self.messages: dict[str, list[Pulled]] = {path: [pulled(offset) for offset in range(messages)]}
         self.positions: dict[str, int] = {}
         self.dead_lettered: list[tuple[Pulled, Verdict]] = []
-        self.pulls: list[int] = []
-        """How many messages were asked for each time."""
+        self.pulls: list[int] = []  # how many messages were asked for each time
         self.acknowledged: list[int] = []
         self.forgotten: list[str] = []
         self.failing: dict[str, list[UpstreamError | None]] = {"pull": [], "acknowledge": [], "dead_letter": []}
         """What the next calls raise; None: nothing."""
         self.seconds: float | None = None
         self.leasing: HandOuts | None = None
-        self.waiting = 0
-        """Pulls that wait for a message."""
-        self.empty_pulls = 0
-        """How many pulls return nothing in place of waiting."""
+        self.waiting = 0  # pulls that wait for a message
+        self.empty_pulls = 0  # how many pulls return nothing in place of waiting
         self._grown = asyncio.Condition()
 
     def append(self, path: str = PATH, count: int = 1) -> None:
@@ -148,8 +145,7 @@ class ScriptedSender:
         self.answers = list(answers)
         self.then = then
         self.sent: list[Sent] = []
-        self.open = asyncio.Event()
-        """Cleared, it holds answers back."""
+        self.open = asyncio.Event()  # cleared, it holds answers back
         self.open.set()
         self.in_flight = 0
         self.most_in_flight = 0
@@ -193,8 +189,7 @@ class Naps:
     def __init__(self, clock: ManualClock) -> None:
         self.clock = clock
         self.taken: list[float] = []
-        self.hold = asyncio.Event()
-        """Cleared, waits do not end."""
+        self.hold = asyncio.Event()  # cleared, waits do not end
         self.hold.set()
 
     async def __call__(self, seconds: float) -> None:

@@ -119,8 +119,7 @@ async def test_of_a_body_that_is_not_taken_only_a_piece_is_kept_besides(tmp_path
 
 # What an endpoint has to answer, over real TLS
 
-trust = functools.cache(guard.trust)
-"""Made once: there are many CAs to be read."""
+trust = functools.cache(guard.trust)  # made once: there are many CAs to be read
 HASH = "ab" * 32
 LOOPBACK = networks("127.0.0.0/8,::1/128", "push_allow")
 
@@ -173,15 +172,13 @@ CONTINUE, HINTS = b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 103 Early Hints\r
         *((answers(HASH, status), WRONG_STATUS) for status in ("201 Created", "404 Not Found", "500 Oops")),
         (answers("", "204 No Content"), WRONG_STATUS),
         (answers(HASH, "302 Found", "Location: https://127.0.0.1:1/"), WRONG_STATUS),
-        (answers(HASH, "100000 Odd"), "illegal status line"),
-        (floods, WRONG_HASH),
+        (answers(HASH, "100000 Odd"), "illegal status line"), (floods, WRONG_HASH),
         *((sends(line * 1_000_000), TOO_LONG) for line in (CONTINUE, HINTS)),
         (sends(b"HTTP/1.1 200 OK\r\nX: " + b"a" * 200_000), TOO_LONG),
-        (sends(HALF), "closed before the answer was whole"),
-        (sends(b""), "closed without an answer"),
+        (sends(HALF), "closed before the answer was whole"), (sends(b""), "closed without an answer"),
         (sends(b"HTTP/1.1"), "closed before the answer was whole"),
     ],
-)
+)  # fmt: skip
 async def test_any_other_answer_fails(endpoint: Receiver, behaviour: Behaviour, said: str) -> None:
     told = await failure(endpoint, behaviour)
 

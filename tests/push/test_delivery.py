@@ -102,14 +102,11 @@ def post(message: Pulled, **config: object) -> Body:
 @pytest.mark.parametrize(
     ("data", "attributes", "text", "undecodable"),
     [
-        ("aGk=", {}, "hi", 0),
-        ("aGk=", {"bed": "roses"}, "hi", 0),
+        ("aGk=", {}, "hi", 0), ("aGk=", {"bed": "roses"}, "hi", 0),
         ("", {"bed": "roses", "state": "dry"}, "bed: roses\nstate: dry", 0),
-        ("ICAK", {"bed": "roses"}, "bed: roses", 0),
-        ("", {}, "Message 7 has no text", 0),
-        ("/w==", {}, "/w==", 1),
+        ("ICAK", {"bed": "roses"}, "bed: roses", 0), ("", {}, "Message 7 has no text", 0), ("/w==", {}, "/w==", 1),
     ],
-)
+)  # fmt: skip
 def test_mattermost_gets_the_text_of_one_message_or_what_stands_for_it(
     data: str, attributes: dict[str, str], text: str, undecodable: int
 ) -> None:
@@ -179,11 +176,9 @@ def test_every_delivery_says_what_it_is_and_which() -> None:
 
     assert abs(int(made.pop("webhook-timestamp")) - time.time()) < 60
     assert made == {
-        "Content-Type": "application/json",
-        "Authorization": "not a scheme word",
-        "webhook-id": "P.S.3-7",
+        "Content-Type": "application/json", "Authorization": "not a scheme word", "webhook-id": "P.S.3-7",
         "ams-delivery-attempt": "2",
-    }
+    }  # fmt: skip
     assert "Authorization" not in headers()
 
 
@@ -330,13 +325,11 @@ def test_p19_a_detail_and_what_is_shown_of_a_page_are_one_short_line(text: str, 
 @pytest.mark.parametrize(
     ("said", "shown"),
     [
-        ("a\ud800b\x1b[31m\x00\r\nc", "a b [31m c"),
-        ("ä" * 5000, "ä" * (MAX_BYTES // 2)),
-        (f"{HOOK}: refused", "***: refused"),
-        ("POST /hooks/xyzhookidentity", "POST /hooks/***"),
+        ("a\ud800b\x1b[31m\x00\r\nc", "a b [31m c"), ("ä" * 5000, "ä" * (MAX_BYTES // 2)),
+        (f"{HOOK}: refused", "***: refused"), ("POST /hooks/xyzhookidentity", "POST /hooks/***"),
     ],
     ids=["what cannot be printed", "half a character", "a hook", "the identity of a hook"],
-)
+)  # fmt: skip
 def test_what_is_no_text_or_a_secret_is_left_out(said: str, shown: str) -> None:
     assert CHAT.detail(said) == shown
 
@@ -345,13 +338,10 @@ def test_what_is_no_text_or_a_secret_is_left_out(said: str, shown: str) -> None:
     ("answer", "shown"),
     [
         ('{"id": "x", "message": "No hook", "detailed_error": "", "status_code": 400}', "No hook"),
-        ('{"message": "No hook", "detailed_error": "it was deleted"}', "No hook.it was deleted"),
-        ("[]", "[]"),
-        ('{"message": 1}', '{"message": 1}'),
-        ("\ud800", ""),
-        ("", ""),
+        ('{"message": "No hook", "detailed_error": "it was deleted"}', "No hook.it was deleted"), ("[]", "[]"),
+        ('{"message": 1}', '{"message": 1}'), ("\ud800", ""), ("", ""),
     ],
-)
+)  # fmt: skip
 def test_mattermost_is_quoted_as_the_contract_says_and_another_answer_as_it_is(answer: str, shown: str) -> None:
     assert CHAT.answer(answer) == shown
 

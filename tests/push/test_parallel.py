@@ -35,10 +35,8 @@ class BacklogHandOuts:
         progress = Progress(Offset(0), 1, 1, BitMap64(), {}, None)
         self.backlog = Backlog(progress, "abcdef", rules, end=Offset(0), grace_until=Milliseconds(0))
         self.dead: dict[int, Verdict] = {}
-        self.waits: list[int] = []
-        """What messages that failed were told to wait."""
-        self.failing: dict[str, list[UpstreamError]] = {"lease": [], "acknowledge": []}
-        """What the next calls raise."""
+        self.waits: list[int] = []  # what messages that failed were told to wait
+        self.failing: dict[str, list[UpstreamError]] = {"lease": [], "acknowledge": []}  # what the next calls raise
         self._waiting = 0
         self._changed = asyncio.Event()
 
@@ -379,10 +377,8 @@ ANSWERS = st.sampled_from([OK, OK, OK, EndpointAnswer(422, "bad"), EndpointAnswe
 @settings(max_examples=60, deadline=None)
 @given(
     keys=st.lists(st.sampled_from(["", "a", "b", "c"]), min_size=1, max_size=30),
-    answers=st.lists(ANSWERS, max_size=40),
-    outstanding=st.integers(1, 8),
-    most=st.integers(1, 9),
-)
+    answers=st.lists(ANSWERS, max_size=40), outstanding=st.integers(1, 8), most=st.integers(1, 9),
+)  # fmt: skip
 async def test_of_a_key_one_message_is_under_way_in_order_whatever_the_endpoint_does(
     keys: list[str], answers: list[EndpointAnswer | Exception], outstanding: int, most: int
 ) -> None:

@@ -151,11 +151,6 @@ async def test_p34_health_tells_the_state_that_keeps_a_server_from_working(
     assert await client.health(details=True) == unable
 
 
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority.make(tmp_path_factory.mktemp("certificates"))
-
-
 @contextlib.asynccontextmanager
 async def secure(authority: Authority, host: str) -> AsyncIterator[ReferencePushServer]:
     pair = authority.signs("push", hosts=[host])
@@ -167,13 +162,11 @@ async def secure(authority: Authority, host: str) -> AsyncIterator[ReferencePush
 @pytest.mark.parametrize(
     ("host", "more", "verified", "unverified"),
     [
-        ("127.0.0.1", "own", "SERVING", "SERVING"),
-        ("127.0.0.1", "nobody", AWAY, AWAY),
-        ("elsewhere.example.com", "own", AWAY, "SERVING"),
-        ("127.0.0.1", "other", AWAY, "SERVING"),
+        ("127.0.0.1", "own", "SERVING", "SERVING"), ("127.0.0.1", "nobody", AWAY, AWAY),
+        ("elsewhere.example.com", "own", AWAY, "SERVING"), ("127.0.0.1", "other", AWAY, "SERVING"),
     ],
     ids=["all is well", "we show no certificate", "for another host", "of another authority"],
-)
+)  # fmt: skip
 async def test_our_own_certificate_is_shown_and_theirs_is_checked_unless_nobody_verifies(
     authority: Authority, tmp_path: Path, host: str, more: str, verified: str, unverified: str
 ) -> None:

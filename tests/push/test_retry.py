@@ -8,10 +8,12 @@ from hypothesis import strategies as st
 
 from ams.core.push_config import EXPONENTIAL, HTTP_ENDPOINT, LINEAR, MAX_MESSAGES, SLOWSTART, PushConfig
 from ams.push.retry import (
+    DEFAULT_PERIOD,
     EXPONENTIAL_MOST,
     FIRST,
     JITTER,
     LINEAR_MOST,
+    MOST_PERIOD,
     RETRY_AFTER_MOST,
     SLOWSTART_MOST,
     UNREACHED,
@@ -23,6 +25,7 @@ from ams.push.retry import (
     first_batch,
     halved,
     longest,
+    policy_of,
     succeeded,
 )
 from tests.push.keepers import pulled
@@ -46,13 +49,11 @@ def after(policy: Policy, outcomes: Iterable[bool]) -> History:
     [
         (SUCCESS * 4, [1000, 500, 300, 300, 300]),
         (SUCCESS * 3 + FAILURE * 2 + SUCCESS * 2, [1000, 500, 300, 300, 600, 1200, 1000, 500]),
-        (FAILURE * 3, [1000, 2000, 4000, 8000]),
-        (FAILURE * 20, [65_536_000, DAY, DAY, DAY, DAY]),
-        (SUCCESS * 3 + FAILURE * 19, [78_643_200, DAY]),
-        (FAILURE * 17 + SUCCESS + FAILURE, [1000, 2000]),
+        (FAILURE * 3, [1000, 2000, 4000, 8000]), (FAILURE * 20, [65_536_000, DAY, DAY, DAY, DAY]),
+        (SUCCESS * 3 + FAILURE * 19, [78_643_200, DAY]), (FAILURE * 17 + SUCCESS + FAILURE, [1000, 2000]),
     ],
     ids=["down", "down and up", "up", "up to a day", "a day from its floor", "P5: anew after a success"],
-)
+)  # fmt: skip
 def test_slowstart_goes_as_the_contract_tabulates(outcomes: list[bool], delays: list[int]) -> None:
     found = [after(Policy(SLOWSTART, 0), outcomes[:count]).last for count in range(len(outcomes) + 1)]
 
@@ -104,6 +105,13 @@ def test_p17_what_an_endpoint_asks_for_is_waited_up_to_an_hour_and_shortens_noth
     assert delay >= max(without[1], int(1000 * min(seconds, RETRY_AFTER_MOST)))
     assert delay <= max(without[1], 1000 * min(max(seconds, 0), RETRY_AFTER_MOST) * (1 + JITTER))
     assert state == without[0]
+
+
+@pytest.mark.parametrize("policy", [LINEAR, EXPONENTIAL, SLOWSTART])
+def test_a_period_of_zero_is_the_usual_one_and_one_that_no_push_server_could_be_told_is_cut(policy: str) -> None:
+    for period, told in ((0, DEFAULT_PERIOD), (5, 5), (2**63 - 1, MOST_PERIOD)):
+        assert policy_of(PushConfig(HTTP_ENDPOINT, retry_policy=policy, retry_period=period)) == Policy(policy, told)
+    assert MOST_PERIOD < 2**33
 
 
 # Which messages are put aside, and after how many refusals
@@ -161,12 +169,8 @@ def test_it_begins_with_a_hundred_or_all_that_is_allowed_and_failures_halve_it_d
 @pytest.mark.parametrize(
     ("batch", "messages", "seconds", "limit", "following"),
     [
-        (100, 100, 0.1, 30, 200),
-        (300, 300, 0.1, 30, 500),
-        (100, 99, 0.1, 30, 100),
-        (100, 100, 5.1, 30, 50),
-        (100, 100, 3.1, 9, 50),
-        (100, 8, 5.1, 30, 4),
+        (100, 100, 0.1, 30, 200), (300, 300, 0.1, 30, 500), (100, 99, 0.1, 30, 100), (100, 100, 5.1, 30, 50),
+        (100, 100, 3.1, 9, 50), (100, 8, 5.1, 30, 4),
     ],
     ids=[
         "doubled when full and fast", "up to what is allowed", "not full: that tells nothing", "more than five seconds",

@@ -33,8 +33,7 @@ from tests.support.publishing import Publishing
 from tests.support.receiving import Receiving
 from tests.support.waiting import wait_until_async
 
-trust = functools.cache(guard.trust)
-"""Made once: there are many CAs to be read."""
+trust = functools.cache(guard.trust)  # made once: there are many CAs to be read
 LOOPBACK = networks("127.0.0.0/8", "push_allow")
 BODY = b'{"message":{"data":"aGk="}}'
 HEADERS = [("Content-Type", "application/json"), ("Authorization", "secret")]

@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
+from ams.core.clock import Milliseconds
 from ams.core.push_config import EXPONENTIAL, LINEAR, MATTERMOST, SLOWSTART
 from ams.http.routes.push import MAX_STATE_BYTES
 from ams.push import worker as worker_module
-from ams.push.report import ACKNOWLEDGE, ACTIVE, CONSUME, RETRYING, SEND, STOPPED, text
+from ams.push.report import ACKNOWLEDGE, ACTIVE, CONSUME, RETRYING, SEND, STOPPED, Report, text
 from ams.push.retry import MAX_BYTES
 from ams.push.sender import CircuitOpen, EndpointAnswer, SendFailed
 from ams.push.upstream import Away, Gone, Pulled, Refused, UpstreamError
@@ -199,13 +200,12 @@ async def test_after_a_failure_is_waited_so_long(
 @pytest.mark.parametrize(
     ("answers", "failing", "told"),
     [
-        ([ERROR], {}, (SEND, "HTTP 500")),
-        ([], {"pull": [AWAY]}, (CONSUME, "no connection")),
+        ([ERROR], {}, (SEND, "HTTP 500")), ([], {"pull": [AWAY]}, (CONSUME, "no connection")),
         ([], {"acknowledge": [Away("disk full")]}, (ACKNOWLEDGE, "disk full")),
         ([SendFailed("expired"), CircuitOpen(4.0)], {}, (SEND, "expired")),
     ],
     ids=["send", "pull", "acknowledge", "also while the circuit is open"],
-)
+)  # fmt: skip
 async def test_what_failed_is_told_and_the_messages_come_again(
     answers: list[Any], failing: dict[str, list[Any]], told: tuple[str, str]
 ) -> None:
@@ -316,11 +316,10 @@ def always(answer: EndpointAnswer | Exception) -> ScriptedSender:
     ("answer", "said"),
     [
         (EndpointAnswer(400, "Duplicate 'User-Agent' header found."), "HTTP 400: Duplicate 'User-Agent' header found."),
-        (EndpointAnswer(500, "<html><title>Oops</title>"), "HTTP 500: Oops"),
-        (EndpointAnswer(503, ""), "HTTP 503"),
+        (EndpointAnswer(500, "<html><title>Oops</title>"), "HTTP 500: Oops"), (EndpointAnswer(503, ""), "HTTP 503"),
         (SendFailed("The connection was refused"), "The connection was refused"),
     ],
-)
+)  # fmt: skip
 async def test_what_was_refused_is_in_the_attempts_and_in_the_log_with_its_reason(
     answer: EndpointAnswer | SendFailed, said: str
 ) -> None:
@@ -343,10 +342,9 @@ async def test_what_an_endpoint_repeats_of_a_message_is_in_no_log() -> None:
 
 
 @pytest.mark.parametrize(
-    "answer",
-    [EndpointAnswer(400, '"' * 2048), EndpointAnswer(400, "\U0001f33c" * 600), SendFailed("\\" * 5000)],
+    "answer", [EndpointAnswer(400, '"' * 2048), EndpointAnswer(400, "\U0001f33c" * 600), SendFailed("\\" * 5000)],
     ids=["quotes", "flowers", "backslashes"],
-)
+)  # fmt: skip
 async def test_a_state_fits_into_a_heartbeat_whatever_endpoints_say(answer: EndpointAnswer | SendFailed) -> None:
     async with working(1, always(answer)) as bench:
         await wait_until_async(lambda: bench.state.failed > 100)
@@ -407,6 +405,23 @@ async def test_p4_a_defect_is_logged_once_without_its_text_and_the_worker_goes_o
     assert len(bench.naps.taken) == 2
 
 
+async def test_a_defect_beside_the_cycle_is_logged_and_the_worker_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    failures, waiting = [KeyError("planted")], Report.waiting
+
+    def breaks_once(report: Report, until: Milliseconds | None) -> None:
+        if failures:
+            raise failures.pop()
+        waiting(report, until)
+
+    monkeypatch.setattr(Report, "waiting", breaks_once)
+    with capture_logs() as logs:
+        async with working(2, ScriptedSender(ERROR, OK)) as bench:
+            await bench.idle()
+
+    assert [each["event"] for each in logs if each["log_level"] == "error"] == ["push.worker_failed"]
+    assert bench.upstream.acknowledged[-1] == 1
+
+
 # Dead letters
 
 
@@ -434,13 +449,10 @@ async def test_a_dead_letter_says_what_the_endpoint_said_without_secrets(said: s
 @pytest.mark.parametrize(
     ("status", "config", "is_advised"),
     [
-        (400, {}, True),
-        (422, {"max_messages": 4}, True),
-        (404, {}, False),
-        (503, {}, False),
+        (400, {}, True), (422, {"max_messages": 4}, True), (404, {}, False), (503, {}, False),
         (400, {"dead_letter_topic": "dead", "max_delivery_attempts": 9}, False),
     ],
-)
+)  # fmt: skip
 async def test_the_status_names_a_message_that_holds_up_those_behind_it(
     status: int, config: dict[str, Any], is_advised: bool
 ) -> None:
@@ -456,10 +468,9 @@ async def test_the_status_names_a_message_that_holds_up_those_behind_it(
     ("answers", "config"),
     [
         *(([EndpointAnswer(status, "")] * 9, DEAD) for status in (408, 425, 429, 502, 503, 504)),
-        ([REFUSED] * 9, DEAD),
-        ([UNPROCESSABLE] * 30, {}),
+        ([REFUSED] * 9, DEAD), ([UNPROCESSABLE] * 30, {}),
     ],
-)
+)  # fmt: skip
 async def test_what_tells_nothing_of_a_message_and_what_has_no_dead_letter_topic_puts_none_aside(
     answers: list[Any], config: dict[str, Any]
 ) -> None:

@@ -18,10 +18,10 @@ from ams.service.counting import FEWEST, Counting, Counts, shares
 from ams.storage.log.base import Totals
 from ams.storage.log.embedded import LogOptions
 from ams.storage.registry.counts import Rate, Tally
-from ams.storage.registry.records import Subscription, Topic
+from ams.storage.registry.records import Topic
 from tests.service.interference import failing, interrupted
 from tests.storage.log.engines import Embedded, new_topic, texts
-from tests.support.use_cases import SUB, TOPIC, UseCases, open_use_cases
+from tests.support.use_cases import TOPIC, UseCases, open_use_cases
 
 NOON = 20_000 * DAY + DAY // 2
 DAY_0 = "2024-10-04"
@@ -90,7 +90,7 @@ async def test_a_publish_that_was_given_up_is_counted_when_its_messages_are_stor
 
 
 async def test_a_round_that_fails_leaves_everything_to_the_next(use_cases: UseCases, counting: Counting) -> None:
-    topic, subscription = await topic_of(use_cases), await subscription_of(use_cases)
+    topic, subscription = await topic_of(use_cases), await use_cases.subscription()
 
     async def publish_and_pull() -> None:
         await use_cases.publisher.publish(topic, [message("aGk=")])
@@ -167,13 +167,9 @@ async def test_an_answer_given_again_for_its_key_is_no_publish(use_cases: UseCas
     assert (await use_cases.engines.counting.topic(topic))[0].rate == Rate(2, NOON + 1_000, NOON)
 
 
-async def subscription_of(use_cases: UseCases) -> Subscription:
-    return await use_cases.deliverer().to_pull(use_cases.caller, SUB)
-
-
 @pytest.mark.parametrize("rounds", [False, True], ids=["noted", "stored"])
 async def test_rates_are_made_of_the_last_two_requests_and_pulls_count_repeats(use_cases: UseCases, rounds: bool):
-    engines, topic, subscription = use_cases.engines, await topic_of(use_cases), await subscription_of(use_cases)
+    engines, topic, subscription = use_cases.engines, await topic_of(use_cases), await use_cases.subscription()
     for messages, wanted in (([message("aGk=")], 1), ([message("aGVsbG8=", {"k": "v"})] * 2, 2), ([], 2)):
         engines.clock.advance(500)
         if messages:
@@ -223,7 +219,7 @@ async def test_a_topic_that_goes_while_another_node_counts_it_is_not_counted_twi
 async def test_figures_since_the_start_are_what_rounds_stored(use_cases: UseCases) -> None:
     counting = Counting(use_cases.engines.registry, use_cases.engines.log, use_cases.engines.counts, by_topic=True)
     await use_cases.publish(3)
-    await use_cases.deliverer().pull(await subscription_of(use_cases), 2, wait=False)
+    await use_cases.deliverer().pull(await use_cases.subscription(), 2, wait=False)
 
     await counting.round()
 
@@ -296,7 +292,7 @@ async def _check(use_cases: UseCases, published: int) -> None:
 
 async def test_what_is_gone_is_forgotten_before_it_is_too_much(use_cases: UseCases) -> None:
     counts, counting = use_cases.engines.counts, use_cases.engines.counting
-    there = (await subscription_of(use_cases)).id
+    there = (await use_cases.subscription()).id
     counts.note_pull(there)
     counts.note_acknowledgement(there)
     for number in range(FEWEST):
@@ -324,15 +320,11 @@ THREE_DAYS = [(0, 3), (DAY, 1), (2 * DAY, 2)]
 @pytest.mark.parametrize(
     ("published", "now", "counted", "since", "told"),
     [
-        ([], 0, 0, 0, []),
-        (THREE_DAYS, 2 * DAY, 6, 0, []),
-        (THREE_DAYS, 2 * DAY, 0, 0, [(0, 3), (1, 1), (2, 2)]),
-        (THREE_DAYS, 2 * DAY, 2, 0, [(0, 1), (1, 1), (2, 2)]),
-        (THREE_DAYS, 2 * DAY, 4, 0, [(2, 2)]),
+        ([], 0, 0, 0, []), (THREE_DAYS, 2 * DAY, 6, 0, []), (THREE_DAYS, 2 * DAY, 0, 0, [(0, 3), (1, 1), (2, 2)]),
+        (THREE_DAYS, 2 * DAY, 2, 0, [(0, 1), (1, 1), (2, 2)]), (THREE_DAYS, 2 * DAY, 4, 0, [(2, 2)]),
         ([(0, 1), (DAY - 1, 1), (DAY, 1)], DAY, 0, 0, [(0, 2), (1, 1)]),
         ([(0, 3), (2 * DAY, 1), (5 * DAY, 2), (6 * DAY, 4)], 6 * DAY, 1, 0, [(0, 3), (5, 2), (6, 4)]),
-        ([(0, 3), (2 * DAY, 1)], 9 * DAY, 0, 0, [(0, 4)]),
-        ([(2 * DAY, 1), (0, 1)], 0, 0, 4 * DAY, [(2, 2)]),
+        ([(0, 3), (2 * DAY, 1)], 9 * DAY, 0, 0, [(0, 4)]), ([(2 * DAY, 1), (0, 1)], 0, 0, 4 * DAY, [(2, 2)]),
     ],
     ids=[
         "nothing", "nothing new", "all of three days", "from within the first day", "the last day alone",

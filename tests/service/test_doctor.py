@@ -157,6 +157,20 @@ async def test_of_a_subscription_that_is_delivered_nothing_is_wrong(use_cases: U
     ]
 
 
+async def test_what_a_push_server_elsewhere_says_of_itself_is_told_as_it_is(use_cases: UseCases) -> None:
+    class Elsewhere(NoPushServer):
+        async def status(self, path: str) -> str:
+            return f"Subscription {path} is currently active"
+
+    await deliver(use_cases, TO_DELIVER)
+
+    found = await doctor_of(use_cases, server=Elsewhere()).look(use_cases.caller, SUB)
+
+    assert found.healthy
+    said = "Of how its messages are pushed this is known: Subscription /projects/P/subscriptions/s is currently active."
+    assert found.findings[0].text == said
+
+
 T1, T2, T3 = (bytes([number]) * 16 for number in (1, 2, 3))
 S1, S2, S3 = (f"sub-{number}" for number in (1, 2, 3))
 NOBODY: frozenset[SubscriptionId] = frozenset()
@@ -307,6 +321,16 @@ async def test_why_an_engine_cannot_be_reached_is_told_once(use_cases: UseCases,
     assert [each.text for each in await replace(service_doctor_of(use_cases), away=away).look()] == [
         "The registry cannot be reached: no server answers.", "The log cannot be reached: no broker answers.",
     ]  # fmt: skip
+
+
+async def test_losses_are_told_and_nobody_can_do_anything_about_them(use_cases: UseCases) -> None:
+    await use_cases.publish(3)
+    use_cases.engines.clock.advance(WEEK + 2_000)
+    doctor = service_doctor_of(use_cases)
+    await doctor.losses.look()
+
+    text = "Messages that retention took before they were acknowledged, ever: 3."
+    assert await doctor.look() == [Finding(False, text)]
 
 
 async def test_a_leap_of_the_clock_is_told(use_cases: UseCases) -> None:

@@ -16,8 +16,7 @@ from ams.wire.projects import SchemaBody
 from tests.support.use_cases import TOPIC, UseCases
 
 X = "X"
-LONG = 40_000
-"""Characters of a text that is checked by a worker."""
+LONG = 40_000  # characters of a text that is checked by a worker
 
 
 def record(field: str, kind: str = "string") -> dict[str, Any]:
@@ -81,11 +80,8 @@ async def test_what_is_told_is_added_to_what_was_sent(use_cases: UseCases, schem
     [stored] = await publish(use_cases, message(sent({"a": "x"}).data, {"site": "A", REVISION: "mine"}, "key"))
     assert (stored.data, stored.ordering_key) == (sent({"a": "x"}).data, "key")
     assert stored.attributes == {
-        "site": "A",
-        SCHEMA_NAME: "projects/P/schemas/X",
-        ENCODING: "JSON",
-        REVISION: revision_id(schema.id, 1),
-    }
+        "site": "A", SCHEMA_NAME: "projects/P/schemas/X", ENCODING: "JSON", REVISION: revision_id(schema.id, 1),
+    }  # fmt: skip
 
 
 async def test_the_ends_of_the_revisions_hold(use_cases: UseCases, schemas: Schemas) -> None:

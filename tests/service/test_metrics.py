@@ -2,10 +2,13 @@
 
 import os
 from collections.abc import AsyncIterator
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from sqlalchemy import text
 
 from ams.access.admission import Admission
@@ -14,13 +17,13 @@ from ams.core.clock import ManualClock, RetentionClock
 from ams.core.names import topic_id_text
 from ams.core.supervisor import Supervisor
 from ams.service import metrics
-from ams.service.history import HISTORY_MINUTES, MINUTE, Asked, History, Past
-from ams.service.metrics import NEVER, Metrics, Usage, rate
+from ams.service.history import HISTORY_MINUTES, MINUTE, Asked, History, Past, Values, _series
+from ams.service.metrics import NEVER, Metrics, Usage, _va_metrics, average, rate
 from ams.service.retention import Losses
 from ams.storage.database.sqlite import SqliteStore
 from ams.storage.registry.counts import Rate
 from ams.storage.registry.history import FileHistory, Row
-from ams.wire.service import Point
+from ams.wire.service import Point, ProjectUsage
 from tests.support.administration import open_registry_at
 from tests.support.use_cases import SUB, TOPIC, UseCases, open_use_cases
 from tests.support.waiting import wait_until_async
@@ -32,12 +35,9 @@ SHOWN = "2023-11-14T22:13:20Z"
 @pytest.mark.parametrize(
     ("made_of", "shown"),
     [
-        (Rate(), Point(NEVER, 0.0)),
-        (Rate(5, NOW), Point(SHOWN, 5.0)),
-        (Rate(5, NOW, NOW - 2_000), Point(SHOWN, 2.5)),
-        (Rate(5, NOW, NOW), Point(SHOWN, 5_000.0)),
-        (Rate(5, NOW, NOW + 60_000), Point(SHOWN, 5_000.0)),
-        (Rate(0, NOW, NOW - 500), Point(SHOWN, 0.0)),
+        (Rate(), Point(NEVER, 0.0)), (Rate(5, NOW), Point(SHOWN, 5.0)),
+        (Rate(5, NOW, NOW - 2_000), Point(SHOWN, 2.5)), (Rate(5, NOW, NOW), Point(SHOWN, 5_000.0)),
+        (Rate(5, NOW, NOW + 60_000), Point(SHOWN, 5_000.0)), (Rate(0, NOW, NOW - 500), Point(SHOWN, 0.0)),
         (Rate(1, NOW, NOW - 3_000), Point(SHOWN, 0.333333)),
         (Rate(1, NOW, NOW - 3_000_000_000), Point(SHOWN, 3.33333e-07)),
         (Rate(2_000, NOW, NOW - 3_000), Point(SHOWN, 666.667)),
@@ -49,6 +49,19 @@ SHOWN = "2023-11-14T22:13:20Z"
 )  # fmt: skip
 def test_o5_a_rate_is_messages_by_the_seconds_between(made_of: Rate, shown: Point) -> None:
     assert rate(made_of) == shown
+
+
+@given(st.integers(0, 10**12), st.integers(1, 10**6))
+def test_an_average_is_never_below_the_exact_one_nor_a_hundredth_above(messages: int, days: int) -> None:
+    cents = round(average(messages, days) * 100)
+
+    assert 0 <= Fraction(cents, 100) - Fraction(messages, days) < Fraction(1, 100)
+
+
+def test_the_average_of_all_is_the_sum_of_the_rounded_ones() -> None:
+    used = [ProjectUsage(name, 0, average, 0, 0, 0) for name, average in (("P", 0.1), ("Q", 0.2))]
+
+    assert _va_metrics(used).projects_metrics.average_daily_messages == 0.3
 
 
 async def test_o11_a_route_asks_the_registry_a_few_times_however_much_there_is(
@@ -263,6 +276,26 @@ async def test_a_clock_that_leaps_ahead_removes_no_rows(watch: Watch) -> None:
 
     assert before
     assert {row.began for row in before} <= {row.began for row in await watch.history.store.read(["service"], 0)}
+
+
+async def test_ten_thousand_quiet_topics_cost_a_row_an_hour_each(watch: Watch) -> None:
+    found = {f"topic-{number:05}": (1, 1, 0, 0) for number in range(10_000)}
+    hour = watch.cases.engines.clock.wall() // MINUTE // 60 * 60
+    for minute in range(hour, hour + 60):
+        watch.history._note(minute, found)
+    await watch.history._write()
+
+    assert [len(row.data) for row in await watch.history.store.read(["topic-00007"], 0)] == [33]
+
+
+MINUTES = st.integers(0, 100)
+
+
+@given(st.dictionaries(MINUTES, st.tuples(st.integers(0, 9), *[st.just(0)] * 3)), st.sets(MINUTES))
+def test_a_series_is_what_was_noted_last_at_each_look(records: dict[int, Values], looks: set[int]) -> None:
+    for look, found in zip(sorted(looks), _series(records, sorted(looks)).values, strict=True):
+        before = [minute for minute in records if minute <= look]
+        assert found == (records[max(before)] if before else (0, 0, 0, 0))
 
 
 async def test_a_file_that_cannot_be_read_is_made_anew(tmp_path: Path) -> None:

@@ -101,10 +101,6 @@ async def lose(use_cases: UseCases, messages: int) -> None:
     use_cases.engines.clock.advance(PAST_RETENTION)
 
 
-async def subscription_of(use_cases: UseCases) -> Subscription:
-    return await use_cases.deliverer().to_pull(use_cases.caller, SUB)
-
-
 def losses_of(use_cases: UseCases) -> Losses:
     return Losses(use_cases.engines.registry, use_cases.engines.log, use_cases.engines.cursors)
 
@@ -117,7 +113,7 @@ async def total(use_cases: UseCases, known: LossTotal | None = None) -> int:
 
 
 async def test_losses_are_told_before_anybody_met_them_and_not_twice_after(use_cases: UseCases) -> None:
-    subscription = await subscription_of(use_cases)
+    subscription = await use_cases.subscription()
     await lose(use_cases, 3)
     assert (await losses_of(use_cases).of(subscription), await total(use_cases)) == (3, 3)
     assert await use_cases.engines.cursors.lost(subscription.id, {}) == 0, "nothing moves"
@@ -133,7 +129,7 @@ async def test_losses_are_told_before_anybody_met_them_and_not_twice_after(use_c
 async def test_the_total_outlives_a_subscription_and_a_restart(use_cases: UseCases, met: bool) -> None:
     await lose(use_cases, 3)
     if met:
-        await use_cases.deliverer().pull(await subscription_of(use_cases), 1, wait=False)
+        await use_cases.deliverer().pull(await use_cases.subscription(), 1, wait=False)
 
     await use_cases.engines.subscriptions.delete(use_cases.caller, SUB)
 
@@ -149,7 +145,7 @@ async def test_a_loss_is_stored_before_a_seek_passes_it(use_cases: UseCases) -> 
 
     await use_cases.seeker.seek(use_cases.caller, SUB, 7)
 
-    assert await losses_of(use_cases).of(await subscription_of(use_cases)) == 3
+    assert await losses_of(use_cases).of(await use_cases.subscription()) == 3
 
 
 async def test_a_total_that_was_told_never_falls_nor_hides_what_is_lost_later(use_cases: UseCases) -> None:
@@ -163,7 +159,7 @@ async def test_a_total_that_was_told_never_falls_nor_hides_what_is_lost_later(us
     assert await total(use_cases, known) == 3
     assert await total(use_cases) == 3
     await use_cases.engines.topics.create(use_cases.caller, TOPIC)
-    await use_cases.deliverer().pull(await subscription_of(use_cases), 1, wait=False)
+    await use_cases.deliverer().pull(await use_cases.subscription(), 1, wait=False)
     await lose(use_cases, 2)
     assert await total(use_cases, known) == await total(use_cases) == 5
 
@@ -238,10 +234,8 @@ async def test_what_was_not_used_for_its_time_goes_and_that_is_recorded(site: Si
     assert made.id not in await site.engines.cursors.subscriptions()
     [event] = site.events
     assert (event.actor, event.action, event.resource) == (
-        EXPIRY_ACTOR,
-        "subscriptions:delete",
-        "/projects/P/subscriptions/s",
-    )
+        EXPIRY_ACTOR, "subscriptions:delete", "/projects/P/subscriptions/s",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("use", ["pull", "acknowledgement", "request", "on another node"])

@@ -371,5 +371,10 @@ async def test_one_that_the_settings_come_to_name_counts_no_more(
     assert [each.issuer.name for each in await later.list()] == ["egi", "elsewhere"]
     with pytest.raises(NotFound):
         await later.show(SITE.name)
+    with capture_logs() as lines:
+        await later.warn_of_shadowed()
+    assert [(each["event"], each["issuer"], each["by"]) for each in lines] == [
+        ("issuer.shadowed", SITE.name, "issuers_file")
+    ]
     await later.delete(root, SITE.name)
     assert list(await registry.issuers.all()) == []

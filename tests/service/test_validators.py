@@ -21,11 +21,8 @@ def sent(payload: bytes, **attributes: str) -> Message:
 
 
 USUAL, DEEP, WRONG, LONG = (
-    sent(b"{}"),
-    sent(b'{"a":' + b"[" * 20 + b"]" * 20 + b"}"),
-    sent(b"1"),
-    sent(b"{}" + b" " * 20_000),
-)
+    sent(b"{}"), sent(b'{"a":' + b"[" * 20 + b"]" * 20 + b"}"), sent(b"1"), sent(b"{}" + b" " * 20_000),
+)  # fmt: skip
 BROKEN = message("e30\r\n=")
 
 

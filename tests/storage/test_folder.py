@@ -8,7 +8,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from ams.core.supervisor import Supervisor
 from ams.storage import folder as data_folder
 from ams.storage.files import Disk
 from ams.storage.folder import DataCheck, Folder, is_in_use, is_ours
+from tests.support.held_disk import locked
 from tests.support.service import live_service
 from tests.support.waiting import wait_until_async
 
@@ -123,13 +124,6 @@ def folder(tmp_path: Path) -> Path:
 def waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data_folder, "BUSY_SECONDS", 0.01)
     monkeypatch.setattr(data_folder, "LOCKED_SECONDS", 0)
-
-
-@contextlib.contextmanager
-def locked(database: Path) -> Iterator[None]:
-    with contextlib.closing(sqlite3.connect(database, isolation_level=None)) as connection:
-        connection.execute("BEGIN IMMEDIATE")
-        yield
 
 
 def check_of(folder: Path) -> DataCheck:

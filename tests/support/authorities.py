@@ -17,8 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509 import ocsp
 from cryptography.x509.oid import AuthorityInformationAccessOID, ExtendedKeyUsageOID, NameOID
 
-NOW = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
-"""When the tests began."""
+NOW = datetime.datetime.now(datetime.UTC).replace(microsecond=0)  # when the tests began
 HOUR = datetime.timedelta(hours=1)
 DAY = datetime.timedelta(days=1)
 YEARS = datetime.timedelta(days=3650)
@@ -32,8 +31,7 @@ OIDS = {
 }  # fmt: skip
 Subject = str | Sequence[tuple[str, str]] | x509.Name
 """A common name, labels and values in encoded order, or a whole name."""
-Extension = tuple[x509.ExtensionType, bool]
-"""What it says, and whether it is critical."""
+Extension = tuple[x509.ExtensionType, bool]  # what it says, and whether it is critical
 
 CLIENT: Extension = (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), False)
 SERVER: Extension = (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False)
@@ -94,8 +92,7 @@ class Credentials:
 class Authority(Credentials):
     """A CA, a root or one that another CA has signed."""
 
-    chain: tuple[x509.Certificate, ...] = ()
-    """The CAs above it, the root last."""
+    chain: tuple[x509.Certificate, ...] = ()  # the CAs above it, the root last
 
     @classmethod
     def make(

@@ -31,14 +31,10 @@ class CertificateService:
         self.auth_methods: list[Record] = []
         self.bindings: list[Record] = []
         self.keys: list[Record] = []
-        self.events: list[Record] = []
-        """Of the audit log."""
-        self.tokens: dict[str, str] = {}
-        """Tokens by the common name of who logs in."""
-        self.changes: list[tuple[str, str, Record]] = []
-        """Method, path and body of all that changed something."""
-        self.asked: list[str] = []
-        """All addresses."""
+        self.events: list[Record] = []  # of the audit log
+        self.tokens: dict[str, str] = {}  # tokens by the common name of who logs in
+        self.changes: list[tuple[str, str, Record]] = []  # method, path and body of all that changed something
+        self.asked: list[str] = []  # all addresses
         self.failing: dict[str, int] = {}
         """The statuses that are answered instead of making, changing or removing bindings of these names."""
 

@@ -1,6 +1,7 @@
 """Documents as a reader follows them: their commands run in a folder like a clone, their output compared."""
 
 import doctest
+import json
 import os
 import re
 import shlex
@@ -12,11 +13,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
-ENDPOINT = "https://localhost:8080"
-"""Where documents say the service is; tests put the real place there."""
+ENDPOINT = "https://localhost:8080"  # where documents say the service is; tests put the real place there
 NOTHING: Mapping[str, str] = {}
-SECONDS = 180.0
-"""Until what a document shows has surely failed; on a busy machine each command takes seconds to begin."""
+SECONDS = 180.0  # until what a document shows has surely failed; on a busy machine each command takes seconds to begin
 
 _FENCE = re.compile(r"^ *```(?P<kind>[^\n]*)\n(?P<text>.*?)^ *```$", re.MULTILINE | re.DOTALL)
 _LANGUAGES = {"python", "js", "go", "java"}
@@ -139,3 +138,9 @@ def _outputs(printed: str) -> Iterator[tuple[int, str]]:
     _, *rest = re.split(r"^@@ (\d+)\n", printed, flags=re.MULTILINE)
     for number, output in zip(rest[::2], rest[1::2], strict=True):
         yield int(number), output
+
+
+def written(path: Path, content: object) -> str:
+    """Write a text, or a value in JSON; return the path."""
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return str(path)

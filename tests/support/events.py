@@ -5,8 +5,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-Event = tuple[str, str]
-"""Its name and its data."""
+Event = tuple[str, str]  # its name and its data
 
 
 def read_events(stream: bytes) -> list[Event]:

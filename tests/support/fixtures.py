@@ -12,6 +12,8 @@ import pytest
 if TYPE_CHECKING:
     from ams.core.clock import ManualClock
     from ams.storage.registry.registry import Registry
+    from ams.workers import Pool
+    from tests.support.certificates import Authority
     from tests.support.publishing import Publishing
     from tests.support.receiving import Receiving
     from tests.support.served import Served
@@ -31,6 +33,22 @@ def frozen_thread_time() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("time.thread_time", lambda: 0.0)
         yield
+
+
+@pytest.fixture
+async def pool() -> "AsyncIterator[Pool]":
+    from ams.workers import Pool
+
+    made = Pool(2)
+    yield made
+    await made.close()
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> "Authority":
+    from tests.support.certificates import Authority
+
+    return Authority.make(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture

@@ -1,8 +1,11 @@
-"""A disk that stores nothing while it is held: for requests that wait for it."""
+"""A disk that stores nothing while it is held, for requests that wait for it; and a database that another locks."""
 
+import contextlib
 import errno
+import sqlite3
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from ams.storage.files import Disk, FileHandle
 
@@ -15,8 +18,7 @@ class HeldDisk(Disk):
     def __init__(self) -> None:
         self._may_go_on = threading.Event()
         self._may_go_on.set()
-        self.is_broken = False
-        """Whether it stores nothing more, and says so."""
+        self.is_broken = False  # whether it stores nothing more, and says so
 
     def hold(self) -> None:
         self._may_go_on.clear()
@@ -36,3 +38,11 @@ class HeldDisk(Disk):
         self._may_go_on.wait(_SECONDS)
         if self.is_broken:
             raise OSError(errno.EIO, "broken")
+
+
+@contextlib.contextmanager
+def locked(database: Path) -> Iterator[None]:
+    """Lock a database of SQLite as another process does."""
+    with contextlib.closing(sqlite3.connect(database, isolation_level=None)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        yield

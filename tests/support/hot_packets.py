@@ -7,10 +7,8 @@ from tests.support.two_ways import TOKEN
 PUBLISH = b"/v1/projects/P/topics/T:publish"
 PULL = b"/v1/projects/P/subscriptions/S:pull"
 ACKNOWLEDGE = b"/v1/projects/P/subscriptions/S:acknowledge"
-STRICT = b"/v1/projects/P/topics/Strict:publish"
-"""To a topic with a schema."""
-ALLOWED = b"eyJuYW1lIjoiYW5uIn0="
-"""Data that it allows."""
+STRICT = b"/v1/projects/P/topics/Strict:publish"  # to a topic with a schema
+ALLOWED = b"eyJuYW1lIjoiYW5uIn0="  # data that it allows
 KEY = b"x-api-key: %b\r\n" % TOKEN
 MESSAGE = b'{"messages":[{"data":"aGVsbG8="}]}'
 NOW = b'{"returnImmediately":"true"}'

@@ -16,11 +16,9 @@ class Line(asyncio.Transport):
         super().__init__({"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)})
         self.written = b""
         self.is_paused = self.is_closed = self.is_aborted = False
-        self.is_deaf = False
-        """Whether the client reads nothing from now on: what is written is kept in `unread`."""
+        self.is_deaf = False  # whether the client reads nothing from now on: what is written is kept in `unread`
         self.unread = 0
-        self.protocol: Any = None
-        """Who is told when too much is unread, and when the client reads again."""
+        self.protocol: Any = None  # who is told when too much is unread, and when the client reads again
 
     def write(self, data: Any) -> None:
         if self.is_closed:
@@ -80,13 +78,10 @@ class LineServer:
         connection: type[HttpConnection] = HttpConnection,
     ) -> None:
         self.port = Port(
-            lambda connection, request: AsgiExchange(connection, application, request),
-            refusal,
-            max_header_bytes=4096,
-            head_seconds=request_seconds,
-            body_seconds=request_seconds,
+            lambda connection, request: AsgiExchange(connection, application, request), refusal,
+            max_header_bytes=4096, head_seconds=request_seconds, body_seconds=request_seconds,
             scheduler=scheduler or FairScheduler(),
-        )
+        )  # fmt: skip
         self._connection = connection
 
     def connect(self) -> tuple[Line, Any]:

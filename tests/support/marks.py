@@ -3,6 +3,9 @@
 Collection cannot see what a test starts by itself, so it is looked at when the part is started.
 """
 
+import os
+from typing import NoReturn
+
 import pytest
 
 from local_cluster.processes import Process
@@ -10,8 +13,7 @@ from tests.support import shape
 
 _OF_PROCESSES = {"broker": "kafka", "postgres": "postgres", "haproxy": "haproxy", "s3": "go"}
 """First words of the names of processes, and the marks of tests that start them."""
-_running: list[pytest.Item] = []
-"""The test at work, if there is one."""
+_running: list[pytest.Item] = []  # the test at work, if there is one
 
 
 class MissingMark(Exception):
@@ -32,6 +34,19 @@ def require(mark: str) -> None:
     if not _running or shape.is_cluster() or _running[-1].get_closest_marker(mark):
         return
     raise MissingMark(f"{_running[-1].nodeid} uses {mark} and lacks the mark: @pytest.mark.{mark}")
+
+
+def skip_without(part: str, why: str) -> NoReturn:
+    """Skip the test at work, as it alone can tell that a part is missing; fail where `REQUIRE` names that part.
+
+    `scripts/test` names the part in its last line.
+    """
+    if {"all", part} & set(os.environ.get("REQUIRE", "").split()):
+        pytest.fail(why)
+    if told := os.environ.get("LACKING_PARTS"):
+        with open(told, "a") as file:
+            file.write(f"{part}\n")
+    pytest.skip(why)
 
 
 def watch_processes() -> None:

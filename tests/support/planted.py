@@ -10,8 +10,7 @@ from ams.cli import main
 from ams.storage.cursors.sqlite import SqliteCursors
 from ams.storage.log.embedded.committer import Committer
 
-FAULT, TRIGGER = "PLANTED_FAULT", "PLANTED_TRIGGER"
-"""Variables: which fault, and the path of the file."""
+FAULT, TRIGGER = "PLANTED_FAULT", "PLANTED_TRIGGER"  # variables: which fault, and the path of the file
 
 
 class Planted(BaseException):

@@ -7,18 +7,15 @@ from collections.abc import Callable, Iterator
 
 from tests.support.http_server import QuietHandler, http_server
 
-Answer = Callable[[bytes], bytes]
-"""Makes the answer to a body."""
+Answer = Callable[[bytes], bytes]  # makes the answer to a body
 
 
 class Publishing:
     def __init__(self) -> None:
         self.port = 0
         self.asked: Counter[str] = Counter()
-        self.statuses: dict[str, int] = {}
-        """Of paths that answer something else than 200."""
-        self.held = threading.Event()
-        """Answers wait for it."""
+        self.statuses: dict[str, int] = {}  # of paths that answer something else than 200
+        self.held = threading.Event()  # answers wait for it
         self.held.set()
         self._answers: dict[str, Answer] = {}
 

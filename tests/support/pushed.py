@@ -15,8 +15,7 @@ from urllib.parse import urlsplit
 import httpx
 
 SECONDS = 20.0
-AT_ONCE = 4
-"""Endpoints that are verified at the same time; the service refuses more of one project."""
+AT_ONCE = 4  # endpoints that are verified at the same time; the service refuses more of one project
 NOTHING: Mapping[str, object] = {}
 NOT_KEPT = httpx.Limits(max_keepalive_connections=0)
 

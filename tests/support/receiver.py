@@ -12,8 +12,7 @@ from pathlib import Path
 
 from ams.http.tls import self_signed
 
-Behaviour = Callable[[ssl.SSLSocket], None]
-"""What is done once a request has come."""
+Behaviour = Callable[[ssl.SSLSocket], None]  # what is done once a request has come
 
 
 @dataclass
@@ -23,10 +22,8 @@ class Receiver:
     port: int
     ca: str
     behaviour: Behaviour
-    keeps: bool = False
-    """Whether a connection is kept for more requests when `behaviour` returns."""
-    heads: list[bytes] = field(default_factory=list)
-    """The heads of requests that came, byte by byte as they were sent."""
+    keeps: bool = False  # whether a connection is kept for more requests when `behaviour` returns
+    heads: list[bytes] = field(default_factory=list)  # the heads of requests that came, byte by byte as they were sent
     connections: int = 0
 
 

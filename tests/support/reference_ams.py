@@ -33,15 +33,13 @@ class ReferenceAms:
 
     url: str = ""
     subscriptions: dict[str, Json] = field(default_factory=dict)
-    listed: set[str] = field(default_factory=set)
-    """Paths on whose access lists the worker is."""
+    listed: set[str] = field(default_factory=set)  # paths on whose access lists the worker is
     messages: dict[str, list[str]] = field(default_factory=dict)
     acked: dict[str, int] = field(default_factory=dict)
     asked: list[tuple[str, str, Any]] = field(default_factory=list)
     faults: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
     """Answers given instead, first to last, to paths that end so."""
-    ordering_key: str = ""
-    """Of every message, as a service that knows keys shows it."""
+    ordering_key: str = ""  # of every message, as a service that knows keys shows it
     leases: bool = False
     waits: bool = False
     leased: list[Json] = field(default_factory=list)

@@ -24,8 +24,7 @@ class ReferencePushServer:
     state: str = "ok"
     fault: tuple[grpc.StatusCode, str] | None = None
     hangs: bool = False
-    most: int = 0
-    """Calls that were under way at once."""
+    most: int = 0  # calls that were under way at once
     _now: int = 0
 
     @property

@@ -16,11 +16,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Literal
 
-import pytest
-
 from local_cluster.jars import ROOT, once
 from local_cluster.ports import LOOPBACK, free_port
 from local_cluster.processes import Process
+from tests.support.marks import skip_without
 
 VERSION = "1.8.0"
 BUCKET = "tables"
@@ -37,7 +36,7 @@ def program() -> Path:
     if not folder.is_dir():
         found = re.search(r"go(\d+)\.(\d+)", _go("env", "GOVERSION")) if shutil.which("go") else None
         if found is None or tuple(map(int, found.groups())) < _NEEDS_GO:
-            pytest.skip(f"Go {'.'.join(map(str, _NEEDS_GO))} is missing, which builds the S3 server")
+            skip_without("go", f"Go {'.'.join(map(str, _NEEDS_GO))} is missing, which builds the S3 server")
     return once(folder, _build) / _BINARY
 
 
@@ -104,8 +103,7 @@ class Once:
     """Do something to the first request like this."""
 
     method: str
-    path: str
-    """A part of it."""
+    path: str  # a part of it
     fault: Fault
 
     def __call__(self, method: str, path: str) -> Fault | None:

@@ -23,8 +23,7 @@ from local_cluster.ports import free_port
 from tests.support import shape
 from tests.support.waiting import PATIENCE_SECONDS
 
-READY_SECONDS = 100
-"""Until a service has surely failed to start: many may start at a time."""
+READY_SECONDS = 100  # until a service has surely failed to start: many may start at a time
 
 
 @dataclass(frozen=True)
@@ -35,8 +34,7 @@ class LiveService:
     token: str
     data: Path
     process: subprocess.Popen[str]
-    pubsub: str = ""
-    """HOST:PORT of Google's Pub/Sub, where that is on."""
+    pubsub: str = ""  # HOST:PORT of Google's Pub/Sub, where that is on
 
     @property
     def ca(self) -> Path:

@@ -11,8 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 SHAPES = ("embedded", "cluster")
-VARIABLE = "TESTED_SHAPE"
-"""Tells the processes of a run what was chosen."""
+VARIABLE = "TESTED_SHAPE"  # tells the processes of a run what was chosen
 
 
 def choose(shape: str) -> None:

@@ -25,11 +25,9 @@ from tests.support.schedulers import at_once
 from tests.support.waiting import wait_until_async
 
 SERVICE_TOKEN = "the-service-token"
-TOKEN = b"T" * 64
-"""Stands in requests where the token of a user belongs, which each service has made another of."""
+TOKEN = b"T" * 64  # stands in requests where the token of a user belongs, which each service has made another of
 _PACKET = 32 * 1024
-_OWN_ID = re.compile(rb"\r\nx-request-id: [0-9a-f]{8}-[0-9a-f]+")
-"""A request id that the service made."""
+_OWN_ID = re.compile(rb"\r\nx-request-id: [0-9a-f]{8}-[0-9a-f]+")  # a request id that the service made
 _OF_BROKERS = re.compile(rb'(?<="publishTime":")[^"]*(?=")|(?<=\r\ncontent-length: )\d+')
 """When a message was published, which brokers tell by a clock of their own, and the length of what tells it."""
 
@@ -57,10 +55,8 @@ class Way:
             idle_seconds=settings.keep_alive_seconds, scheduler=limits.get("scheduler") or at_once(),
             default_headers=[(b"date", b"100%b of a day")],
         )  # fmt: skip
-        self.has_half = False
-        """Whether the last conversation ended within a request."""
-        self.tokens: dict[bytes, bytes] = {}
-        """Tokens by what stands for them in requests, which has their length."""
+        self.has_half = False  # whether the last conversation ended within a request
+        self.tokens: dict[bytes, bytes] = {}  # tokens by what stands for them in requests, which has their length
 
     @property
     def on_lane(self) -> int:
@@ -207,9 +203,7 @@ class TwoWays:
 
 
 FURNITURE = (
-    ("POST", "/projects/P", "{}"),
-    ("PUT", "/projects/P/topics/T", ""),
-    ("PUT", "/projects/P/topics/Other", ""),
+    ("POST", "/projects/P", "{}"), ("PUT", "/projects/P/topics/T", ""), ("PUT", "/projects/P/topics/Other", ""),
     ("POST", "/projects/P/schemas/X", '{"type":"json","schema":{"type":"object","required":["name"]}}'),
     ("PUT", "/projects/P/topics/Strict", '{"schema":"projects/P/schemas/X"}'),
     ("PUT", "/projects/P/subscriptions/S", '{"topic":"projects/P/topics/T"}'),
@@ -217,7 +211,7 @@ FURNITURE = (
     ("POST", "/projects/P/topics/T:modifyAcl", '{"authorized_users":["u"]}'),
     ("POST", "/projects/P/topics/Strict:modifyAcl", '{"authorized_users":["u"]}'),
     ("POST", "/projects/P/subscriptions/S:modifyAcl", '{"authorized_users":["u"]}'),
-)
+)  # fmt: skip
 
 
 @contextlib.asynccontextmanager

@@ -28,8 +28,7 @@ class Inode:
     seen: bytearray = field(default_factory=bytearray)
     stable: bytearray = field(default_factory=bytearray)
     pending: list["Change"] = field(default_factory=list)
-    errors: int = 0
-    """How many syncs failed."""
+    errors: int = 0  # how many syncs failed
 
     def write(self, data: bytes, position: int) -> None:
         _put(self.seen, data, position)
@@ -141,16 +140,11 @@ class UnreliableDisk(Disk):
 
     def __init__(self, *, capacity: int = 1 << 40) -> None:
         self.capacity = capacity
-        self.stranger = 0
-        """Bytes that others use."""
-        self.cold = False
-        """Whether `read_now` finds nothing in memory."""
-        self.changes = 0
-        """How many calls changed or synced something so far."""
-        self.reads = 0
-        """How many reads there were so far."""
-        self.failed = 0
-        """How many calls a fault made fail so far."""
+        self.stranger = 0  # bytes that others use
+        self.cold = False  # whether `read_now` finds nothing in memory
+        self.changes = 0  # how many calls changed or synced something so far
+        self.reads = 0  # how many reads there were so far
+        self.failed = 0  # how many calls a fault made fail so far
         self.stop_at: int | None = None
         """The number of changes at which the power fails: from then on every call raises."""
         self.during_sync: Callable[[], None] | None = None
@@ -163,8 +157,7 @@ class UnreliableDisk(Disk):
         self._pending: list[tuple[str, dict[str, Inode | None], set[str]]] = []
         """Changes of names: folder, names that came, names that went; each as one step."""
         self._handles: dict[int, tuple[str, Inode]] = {}
-        self._heard: dict[int, int] = {}
-        """By handle: of how many failed syncs of its file it knows."""
+        self._heard: dict[int, int] = {}  # by handle: of how many failed syncs of its file it knows
         self._next = 3
         self._faults: list[Fault] = []
 

@@ -52,6 +52,9 @@ class UseCases:
             engines.registry, engines.log, engines.cursors, max_messages, 2**24, wait_seconds, counts=engines.counts
         )
 
+    async def subscription(self) -> Subscription:
+        return await self.deliverer().to_pull(self.caller, SUB)
+
     async def publish(self, count: int, first: int = 0) -> int:
         """Publish messages numbered in an attribute; return the first id."""
         topic = await self.publisher.topic(self.caller, TOPIC)

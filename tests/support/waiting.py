@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-PATIENCE_SECONDS = 60.0
-"""Long: it passes only where something is broken, so a busy machine makes no test fail."""
+PATIENCE_SECONDS = 60.0  # long: it passes only where something is broken, so a busy machine makes no test fail
 _FIRST_PAUSE_SECONDS = 0.001
 _LONGEST_PAUSE_SECONDS = 0.05
 
@@ -58,3 +57,9 @@ async def wait_until_async(
         assert time.monotonic() < deadline, f"not true within {seconds} s; the last value was {found!r}"
         looks += 1
         await asyncio.sleep(0 if looks < 50 else min(_FIRST_PAUSE_SECONDS * (looks - 49), _LONGEST_PAUSE_SECONDS))
+
+
+async def some_turns() -> None:
+    """Let everybody go on who was woken, and whom these wake."""
+    for _ in range(20):
+        await asyncio.sleep(0)

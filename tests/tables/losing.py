@@ -32,8 +32,7 @@ class Machine:
     """Files below a folder, and which of them are on stable storage."""
 
     folder: Path
-    contents: dict[str, bytes] = field(default_factory=dict)
-    """Of files, as they were when they were synced last."""
+    contents: dict[str, bytes] = field(default_factory=dict)  # of files, as they were when they were synced last
     names: dict[str, dict[str, int]] = field(default_factory=dict)
     """What is in folders, with the numbers that stay when something gets another name."""
     syncs: int = 0

@@ -20,36 +20,26 @@ RECORD: dict[str, Any] = {
     "name": "Reading",
     "namespace": "site.example",
     "fields": [
-        {"name": "site", "type": "string"},
-        {"name": "number", "type": "int"},
+        {"name": "site", "type": "string"}, {"name": "number", "type": "int"},
         {"name": "time", "type": {"type": "long", "logicalType": "timestamp-millis"}},
-        {"name": "value", "type": ["null", "double", "float"]},
-        {"name": "ok", "type": "boolean"},
+        {"name": "value", "type": ["null", "double", "float"]}, {"name": "ok", "type": "boolean"},
         {"name": "raw", "type": "bytes"},
         {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}},
-        {"name": "again", "type": "Kind"},
-        {"name": "key", "type": {"type": "fixed", "name": "Key", "size": 2}},
+        {"name": "again", "type": "Kind"}, {"name": "key", "type": {"type": "fixed", "name": "Key", "size": 2}},
         {"name": "tags", "type": {"type": "map", "values": "string"}},
         {"name": "parts", "type": {"type": "array", "items": {"type": "array", "items": "int"}}},
     ],
-}
+}  # fmt: skip
 PLAIN: dict[str, Any] = {**RECORD, "fields": [{**each, "type": "long"} if each["name"] == "time" else each
     for each in RECORD["fields"]]}  # fmt: skip
 VALUES = st.fixed_dictionaries(
     {
-        "site": st.text(),
-        "number": st.integers(-(2**31), 2**31 - 1),
-        "time": st.integers(-(2**63), 2**63 - 1),
-        "value": st.none() | st.floats(allow_nan=False),
-        "ok": st.booleans(),
-        "raw": st.binary(),
-        "kind": st.sampled_from("AB"),
-        "again": st.sampled_from("AB"),
-        "key": st.binary(min_size=2, max_size=2),
-        "tags": st.dictionaries(st.text(), st.text()),
-        "parts": st.lists(st.lists(st.integers(-5, 5))),
+        "site": st.text(), "number": st.integers(-(2**31), 2**31 - 1), "time": st.integers(-(2**63), 2**63 - 1),
+        "value": st.none() | st.floats(allow_nan=False), "ok": st.booleans(), "raw": st.binary(),
+        "kind": st.sampled_from("AB"), "again": st.sampled_from("AB"), "key": st.binary(min_size=2, max_size=2),
+        "tags": st.dictionaries(st.text(), st.text()), "parts": st.lists(st.lists(st.integers(-5, 5))),
     }
-)
+)  # fmt: skip
 LIST = {"type": "record", "name": "L", "fields": [{"name": "next", "type": ["null", "L"]}]}
 
 
@@ -121,16 +111,14 @@ def test_any_bytes_are_valid_or_refused(data: bytes) -> None:
         *(
             ({"type": "array", "items": each}, data, "an array of more than 1000 items without bytes")
             for each in (
-                "null",
-                {"type": "fixed", "name": "F", "size": 0},
-                {"type": "record", "name": "R", "fields": []},
+                "null", {"type": "fixed", "name": "F", "size": 0}, {"type": "record", "name": "R", "fields": []},
                 {"type": "record", "name": "R", "fields": [{"name": "n", "type": "null"}]},
             )
             for data in (b"\xfe" + b"\xff" * 8 + b"\1\0", b"\xd2\x0f\0", b"\xd0\x0f\2\0", b"\xd1\x0f\0\2\0")
         ),
         ({"type": "null"}, b"xy", "2 bytes left over after the datum"),
     ],
-)
+)  # fmt: skip
 def test_the_detail_says_what_is_wrong(schema: dict[str, Any], data: bytes, told: str) -> None:
     assert refusal(schema, data) == told
 
@@ -257,11 +245,9 @@ def test_a_large_tree_is_soon_checked() -> None:
 _scalars = st.none() | st.text("ab\x00ÿ€", max_size=3) | st.integers(-(2**31), 2**31 - 1)
 _UNION: list[Any] = ["null", "string", "int"]
 _FIELDS: list[Any] = [
-    {"name": "v", "type": _UNION},
-    {"name": "w", "type": {"type": "array", "items": _UNION}},
-    {"name": "b", "type": "bytes"},
-    {"name": "d", "type": "double"},
-]
+    {"name": "v", "type": _UNION}, {"name": "w", "type": {"type": "array", "items": _UNION}},
+    {"name": "b", "type": "bytes"}, {"name": "d", "type": "double"},
+]  # fmt: skip
 _finite = st.floats(allow_nan=False, allow_infinity=False)
 
 

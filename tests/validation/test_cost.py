@@ -5,7 +5,7 @@ import json
 import os
 import random
 import signal
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -18,6 +18,7 @@ from ams.validation.long_checks import DATA, MAX_WAITING, MESSAGE, PAYLOAD, Chec
 from ams.validation.references import References
 from ams.workers import Pool
 from tests.support.waiting import wait_until_async
+from tests.workers.jobs import children
 
 MYSELF = {"$ref": "#"}
 LISTS = {"type": "array", "items": MYSELF}
@@ -77,13 +78,12 @@ def test_a_chain_too_long_to_be_followed_is_endless(times: int) -> None:
 USUAL = {
     "type": "object",
     "properties": {
-        "site": {"type": "string", "pattern": "^[A-Z]{2,20}$"},
-        "time": {"type": "string", "format": "date-time"},
+        "site": {"type": "string", "pattern": "^[A-Z]{2,20}$"}, "time": {"type": "string", "format": "date-time"},
         "values": {"type": "array", "items": {"type": "object", "required": ["metric"], "minProperties": 1}},
     },
     "required": ["site", "time", "values"],
     "additionalProperties": False,
-}
+}  # fmt: skip
 TEXT = "x" * 100_000
 
 
@@ -112,12 +112,9 @@ def test_a_hundred_usual_messages_are_within_the_budget() -> None:
         ({"items": {"required": [str(n) for n in range(500)]}}, [{}] * 1000),
         ({"items": {"dependencies": {"a": [str(n) for n in range(500)]}}}, [{}] * 1000),
         ({"items": {"properties": {str(n): {} for n in range(500)}}}, [{}] * 1000),
-        ({"allOf": [{"pattern": "a{500}b"}]}, TEXT),
-        ({"allOf": [{"format": "regex"}]}, TEXT),
-        ({"allOf": [{"format": "uri-template"}] * 50}, TEXT),
-        ({"patternProperties": {"a{500}b": {}}}, {TEXT: 1}),
-        ({"propertyNames": {"pattern": "a{500}b"}}, {TEXT: 1}),
-        ({}, [0] * 300_000),
+        ({"allOf": [{"pattern": "a{500}b"}]}, TEXT), ({"allOf": [{"format": "regex"}]}, TEXT),
+        ({"allOf": [{"format": "uri-template"}] * 50}, TEXT), ({"patternProperties": {"a{500}b": {}}}, {TEXT: 1}),
+        ({"propertyNames": {"pattern": "a{500}b"}}, {TEXT: 1}), ({}, [0] * 300_000),
     ],
     ids=[
         "looks", "required", "dependencies", "properties", "pattern", "slow format", "formats", "patternProperties",
@@ -146,15 +143,14 @@ def test_violations_hold_little_memory(schema: dict[str, Any], document: object,
 @pytest.mark.parametrize(
     ("schema", "document"),
     [
-        ({}, b"[" + b",".join([b"5e-324"] * 5000) + b"]"),
-        ({}, b"[" + b",".join([b"1" * 4000] * 50) + b"]"),
+        ({}, b"[" + b",".join([b"5e-324"] * 5000) + b"]"), ({}, b"[" + b",".join([b"1" * 4000] * 50) + b"]"),
         ({"items": {"multipleOf": 1e-300}}, b"[" + b",".join([b"1e300"] * 5000) + b"]"),
         ({"items": {"multipleOf": 0.01}}, b"[" + b",".join([b"1.5"] * 5000) + b"]"),
         ({"items": {"maximum": 10**300}}, b"[" + b",".join([b"1.5"] * 5000) + b"]"),
         ({"pattern": "[ab]*a[ab]{60}c"}, b'"' + b"ab" * 15_000 + b'"'),
     ],
     ids=["small", "long", "far apart", "divided", "compared with a long one", "a text made for its pattern"],
-)
+)  # fmt: skip
 def test_values_that_take_a_thousand_times_as_long_as_usual_are_over_the_budget(schema: Any, document: bytes) -> None:
     with pytest.raises(TooMuch):
         JsonSchema(schema).check(0, document, Budget(INLINE))
@@ -203,8 +199,7 @@ def test_the_size_of_what_is_within_some_work_is_that_of_the_worst_document() ->
     assert Loads({"multipleOf": 0.1}).size_within(INLINE, 8) < INLINE // 400
 
 
-ENDLESS_SCHEMA = {"items": {"allOf": [{"pattern": "[ab]*a[ab]{60}c"}] * 30}}
-"""Every look is at all of a text."""
+ENDLESS_SCHEMA = {"items": {"allOf": [{"pattern": "[ab]*a[ab]{60}c"}] * 30}}  # every look is at all of a text
 LONG_TEXT = json.dumps(["".join(random.Random(1).choices("ab", k=100_000)) + "a" * 61 + "c"] * 10).encode()
 """It is allowed, after many seconds."""
 
@@ -219,13 +214,6 @@ def payloads(*documents: object) -> Sequence[Piece]:
 
 NUMBERS = task({"type": "number"}, *payloads(1, "a", 2, "b"))
 SLOW = task(ENDLESS_SCHEMA, Piece(0, PAYLOAD, LONG_TEXT))
-
-
-@pytest.fixture
-async def pool() -> AsyncIterator[Pool]:
-    made = Pool(2)
-    yield made
-    await made.close()
 
 
 @pytest.fixture
@@ -307,17 +295,17 @@ async def test_a_project_with_many_tasks_waits_for_itself(checks: LongChecks) ->
 
 
 async def test_a_process_that_was_ended_is_begun_again(checks: LongChecks) -> None:
-    others = _children()
+    others = children()
     await checks.check("P", NUMBERS)
-    (worker,) = _children() - others
+    (worker,) = children() - others
     os.kill(worker, signal.SIGKILL)
-    await wait_until_async(lambda: worker not in _children())
+    await wait_until_async(lambda: worker not in children())
 
     assert len(await checks.check("P", NUMBERS)) == 2
 
 
 async def test_a_stop_ends_what_is_under_way(pool: Pool) -> None:
-    checks, others = LongChecks(pool, 60), _children()
+    checks, others = LongChecks(pool, 60), children()
     await checks.check("P", NUMBERS)
     first = asyncio.ensure_future(checks.check("P", SLOW))
     await asyncio.sleep(0.01)
@@ -328,10 +316,4 @@ async def test_a_stop_ends_what_is_under_way(pool: Pool) -> None:
         await first
     with pytest.raises(Overloaded, match="^The service is stopping$"):
         await checks.check("P", NUMBERS)
-    assert _children() <= others
-
-
-def _children() -> set[int]:
-    """Return the processes this one began, those of other tests' services among them."""
-    with open(f"/proc/self/task/{os.getpid()}/children") as children:
-        return {int(each) for each in children.read().split()}
+    assert children() <= others

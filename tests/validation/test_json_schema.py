@@ -142,14 +142,12 @@ def test_a_schema_of_json_schemas_is_no_trouble() -> None:
 @pytest.mark.parametrize(
     "schema",
     [
-        MYSELF,
-        {"allOf": [MYSELF]},
-        {"not": {"anyOf": [MYSELF]}},
+        MYSELF, {"allOf": [MYSELF]}, {"not": {"anyOf": [MYSELF]}},
         {"type": "array", "allOf": [{"items": MYSELF}, {"items": MYSELF}, {"items": MYSELF}]},
         {"anyOf": [{"contains": MYSELF}, {"contains": {"not": MYSELF}}, {"items": MYSELF}], "maxItems": 0},
         {"type": "array", "items": {"anyOf": [MYSELF, MYSELF, MYSELF]}},
     ],
-)
+)  # fmt: skip
 def test_a_schema_of_too_many_ways_is_refused(schema: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput, match="^Schema would take too long to check"):
         JsonSchema(schema)
@@ -171,12 +169,11 @@ def allows(schema: dict[str, Any], document: object) -> bool:
 @pytest.mark.parametrize(
     "place",
     [
-        lambda part: {"properties": {"a": part}},
-        lambda part: {"propertyNames": part},
+        lambda part: {"properties": {"a": part}}, lambda part: {"propertyNames": part},
         lambda part: {"propertyNames": part, "minimum": 1, "exclusiveMinimum": True},
     ],
     ids=["of values", "of names", "of names in no draft"],
-)
+)  # fmt: skip
 def test_a_pattern_without_linear_time_is_refused(place: Callable[[object], dict[str, Any]], pattern: str) -> None:
     with pytest.raises(InvalidInput, match='is not a "regex"$'):
         JsonSchema(place({"pattern": pattern}))
@@ -210,21 +207,14 @@ def test_with_a_draft_its_own_way_is_the_only_one() -> None:
 @pytest.mark.parametrize(
     ("name", "good", "bad"),
     [
-        ("uuid", "8f14e45f-ceea-467f-a34e-5d1f5f1f5d1f", "8f14e45f"),
-        ("duration", "P1DT2H", "1 day"),
-        ("idn-hostname", "παράδειγμα.example", "a b"),
-        ("iri", "http://a.example/é", "a b"),
-        ("iri-reference", "é/b", "a b"),
-        ("json-pointer", "/a/0", "a"),
-        ("relative-json-pointer", "1/a", "/a"),
-        ("uri-reference", "a/b", "a b"),
-        ("uri-template", "/a/{b}", "{"),
-        ("date-time", "2024-03-05T10:20:30Z", "yesterday"),
-        ("email", "a@b.example", "a"),
-        ("ipv4", "127.0.0.1", "127.0.0"),
-        ("regex", "a+", "("),
+        ("uuid", "8f14e45f-ceea-467f-a34e-5d1f5f1f5d1f", "8f14e45f"), ("duration", "P1DT2H", "1 day"),
+        ("idn-hostname", "παράδειγμα.example", "a b"), ("iri", "http://a.example/é", "a b"),
+        ("iri-reference", "é/b", "a b"), ("json-pointer", "/a/0", "a"), ("relative-json-pointer", "1/a", "/a"),
+        ("uri-reference", "a/b", "a b"), ("uri-template", "/a/{b}", "{"),
+        ("date-time", "2024-03-05T10:20:30Z", "yesterday"), ("email", "a@b.example", "a"),
+        ("ipv4", "127.0.0.1", "127.0.0"), ("regex", "a+", "("),
     ],
-)
+)  # fmt: skip
 def test_a_format_is_asserted_in_every_draft(draft: str | None, name: str, good: str, bad: str) -> None:
     schema = {"format": name} if draft is None else {"$schema": draft, "format": name}
 
@@ -241,13 +231,12 @@ for _ in range(3):
     DOCUMENTS |= st.lists(DOCUMENTS, max_size=3) | st.dictionaries(st.text("ab", max_size=3), DOCUMENTS, max_size=3)
 SCHEMAS = st.sampled_from(
     [
-        {},
-        {"type": ["object", "number", "null"]},
+        {}, {"type": ["object", "number", "null"]},
         {"items": {"type": "string", "pattern": "^[ab]*$"}, "maxItems": 2},
         {"properties": {"a": {"minimum": 0}, "b": MYSELF}, "additionalProperties": False},
         {"items": {"enum": [1, "a"]}},
     ]
-)
+)  # fmt: skip
 PAYLOADS = DOCUMENTS.map(lambda value: json.dumps(value).encode()) | st.binary(max_size=6)
 
 
@@ -278,12 +267,10 @@ def test_only_short_and_shallow_documents_are_found_allowed_in_no_time(odd: str)
 @pytest.mark.parametrize(
     "schema",
     [
-        {"items": {"allOf": [{}] * 500}},
-        {"items": {"properties": {str(n): {} for n in range(500)}}},
-        {"pattern": "a{500}b"},
-        {"items": {"multipleOf": 1e-300}},
+        {"items": {"allOf": [{}] * 500}}, {"items": {"properties": {str(n): {} for n in range(500)}}},
+        {"pattern": "a{500}b"}, {"items": {"multipleOf": 1e-300}},
     ],
-)
+)  # fmt: skip
 def test_what_may_take_long_for_a_schema_is_never_found_allowed_in_no_time(schema: dict[str, Any]) -> None:
     documents = [b"[" + b",".join([b"1"] * size) + b"]" for size in (1, 2500)]
 
@@ -297,8 +284,7 @@ def test_no_more_is_found_allowed_when_the_time_is_up() -> None:
     assert JsonSchema({}).allowed(documents, Watch(0)) == 4
 
 
-DOUBLINGS = 60
-"""A schema that looks 2^60 times would keep the service busy for longer than anybody lives."""
+DOUBLINGS = 60  # a schema that looks 2^60 times would keep the service busy for longer than anybody lives
 
 
 def doubling(name: str = "z{}", path: str = "#/definitions/z{}") -> dict[str, Any]:
@@ -365,11 +351,9 @@ def test_what_is_only_compared_and_what_users_name_so_is_no_name() -> None:
 @pytest.mark.parametrize("path", ["#/enum/0", "#/properties/a/default", "#/definitions"])
 def test_a_reference_leads_to_a_schema(path: str) -> None:
     schema = {
-        "enum": [{"$ref": "http://a.example/"}],
-        "properties": {"a": {"default": {}}},
-        "items": {"$ref": path},
+        "enum": [{"$ref": "http://a.example/"}], "properties": {"a": {"default": {}}}, "items": {"$ref": path},
         "definitions": {"enum": {}},
-    }
+    }  # fmt: skip
 
     with pytest.raises(InvalidInput, match="^[$]ref must lead to a schema: "):
         JsonSchema(schema)

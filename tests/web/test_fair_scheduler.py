@@ -23,8 +23,7 @@ from ams.web.fair_scheduler import (
 from tests.support.line import LineServer
 from tests.support.schedulers import AllWaits
 
-COST = SHARE_SECONDS / 10
-"""Of a request, in seconds of the clock here."""
+COST = SHARE_SECONDS / 10  # of a request, in seconds of the clock here
 
 
 class Turns:
@@ -179,8 +178,7 @@ def test_everything_is_done_once_and_in_the_order_of_its_project(coming: list[tu
 
 # Connections.
 
-asked: list[str] = []
-"""The paths of requests that reached the application."""
+asked: list[str] = []  # the paths of requests that reached the application
 
 
 async def application(scope: Any, receive: Any, send: Any) -> None:

@@ -6,6 +6,7 @@ import errno
 import ipaddress
 import socket
 import ssl
+import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -14,7 +15,9 @@ from structlog.testing import capture_logs
 
 from ams.http.tls import Certificate
 from ams.web import listener as module
+from ams.web.connection import PORTION_BYTES
 from ams.web.listener import Listener, ListenerLimits, client_of
+from ams.web.server import listen
 from tests.support.loop_time import pass_loop_time
 from tests.support.waiting import wait_until_async
 
@@ -94,6 +97,16 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
 def trusting(certificate: Certificate) -> ssl.SSLContext:
     """The context of a client that trusts the listener's certificate."""
     return ssl.create_default_context(cafile=str(Path(certificate.chain).parent / "ca.pem"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="an option of Linux")
+def test_the_system_holds_little_of_an_answer_on_every_connection() -> None:
+    with (
+        contextlib.closing(listen(HERE, 0, "port")) as sock,
+        socket.create_connection(sock.getsockname()),
+        sock.accept()[0] as connection,
+    ):
+        assert connection.getsockopt(socket.IPPROTO_TCP, 25) == PORTION_BYTES  # TCP_NOTSENT_LOWAT
 
 
 async def test_a_connection_counts_until_it_is_closed() -> None:

@@ -36,8 +36,7 @@ from tests.support.program_keys import public_key
 from tests.support.waiting import PATIENCE_SECONDS
 
 ADMIN = "a service token of the tests"
-Told = dict[str, tuple[int, str]]
-"""Status and body of answers, by what was asked."""
+Told = dict[str, tuple[int, str]]  # status and body of answers, by what was asked
 
 EXPIRY = Milliseconds(4_000_000_000_000)
 ISSUER = Issuer(

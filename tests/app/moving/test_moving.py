@@ -38,8 +38,7 @@ class Furnished(NamedTuple):
     export: Path
     told: Told
     now: int
-    named: str
-    """A named token."""
+    named: str  # a named token
 
     @property
     def clock(self) -> ManualClock:

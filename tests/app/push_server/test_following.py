@@ -329,17 +329,14 @@ async def test_a_service_that_cannot_say_when_is_asked_less_and_less_often(refer
 @pytest.mark.parametrize(("answer", "kind"), [
     (error(404, "project doesn't exist", "NOT_FOUND"), Gone),
     (error(404, "Subscription doesn't exist", "NOT_FOUND"), Gone),
-    (error(404, "Topic doesn't exist", "NOT_FOUND"), Refused),
-    (error(401, "Unauthorized", "UNAUTHORIZED"), Refused),
+    (error(404, "Topic doesn't exist", "NOT_FOUND"), Refused), (error(401, "Unauthorized", "UNAUTHORIZED"), Refused),
     (error(403, "Access to this resource is forbidden", "FORBIDDEN"), Refused),
     (error(409, "Push functionality is currently disabled", "CONFLICT"), Refused),
     (error(409, "Subscription's topic doesn't exist", "CONFLICT"), Refused),
     (error(409, "Message is not the next one of the subscription", "CONFLICT"), NotTaken),
     (error(400, "Invalid Pull Parameters Arguments", "INVALID_ARGUMENT"), Refused),
-    (error(500, "Backend Error", "INTERNAL_SERVER_ERROR"), Away),
-    (error(503, "busy", "UNAVAILABLE"), Away),
-    ((502, "<html>bad gateway"), Away),
-    ((404, "404 page not found"), Away),
+    (error(500, "Backend Error", "INTERNAL_SERVER_ERROR"), Away), (error(503, "busy", "UNAVAILABLE"), Away),
+    ((502, "<html>bad gateway"), Away), ((404, "404 page not found"), Away),
 ])  # fmt: skip
 def test_p21_a_failed_pull_is_told_by_what_can_be_done_about_it(
     answer: tuple[int, str], kind: type[UpstreamError]

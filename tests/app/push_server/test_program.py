@@ -13,6 +13,7 @@ from ams.app.push_server.settings import PushSettings
 from ams.client import Client, Message, wire
 from ams.core.errors import BadSettings, Unusable
 from tests.support.commands import exit_code_of
+from tests.support.documents import written
 from tests.support.receiving import Receiving
 from tests.support.served import WORKER_TOKEN, served
 from tests.support.waiting import PATIENCE_SECONDS
@@ -65,11 +66,6 @@ JSON = {
     "certificate_authorities_dir": "authorities", "ams_token": "secret", "ams_host": "ams.example", "ams_port": 8443,
     "log_level": "INFO", "acl": ["OU=my_ou,O=acme", "ams.example"],
 }  # fmt: skip
-
-
-def written(path: Path, content: Any) -> str:
-    path.write_text(content if isinstance(content, str) else json.dumps(content))
-    return str(path)
 
 
 def test_an_access_list_has_semicolons_between_its_names_and_a_token_comes_from_a_file_too(tmp_path: Path) -> None:

@@ -223,11 +223,6 @@ async def test_p1_with_nothing_to_load_the_server_is_usable_at_once() -> None:
 JANE = (("C", "GR"), ("O", "Acme"), ("CN", "ams.example.com"))
 
 
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority.make(tmp_path_factory.mktemp("certificates"))
-
-
 @contextlib.asynccontextmanager
 async def guarded(authority: Authority, acl: Sequence[str]) -> AsyncIterator[str]:
     pair = authority.signs("server", hosts=["127.0.0.1"])

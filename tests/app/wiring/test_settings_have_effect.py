@@ -67,8 +67,7 @@ ELSEWHERE = {
 }
 """Tests, and the settings whose effect they show."""
 TESTS = Path(__file__).parents[3]
-SECONDS = 10
-"""A socket is given so long: much less than any default, much more than what is set here."""
+SECONDS = 10  # a socket is given so long: much less than any default, much more than what is set here
 
 
 def shows(*settings: str) -> Callable[[Test], Test]:

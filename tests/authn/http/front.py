@@ -32,13 +32,11 @@ async def who(scope: dict[str, Any], receive: Receive, send: Send) -> None:
     peer: Peer = scope[PEER]
     shown = peer.presented
     found = {
-        "address": peer.address,
-        "subject": shown and shown.leaf.subject.rfc4514_string(),
+        "address": peer.address, "subject": shown and shown.leaf.subject.rfc4514_string(),
         "leaf": shown and base64.b64encode(shown.leaf.public_bytes(Encoding.DER)).decode(),
         "chain": [load(each)[0].subject.rfc4514_string() for each in shown.chain] if shown else [],
-        "unreadable": peer.unreadable,
-        "client": scope["client"][0],
-    }
+        "unreadable": peer.unreadable, "client": scope["client"][0],
+    }  # fmt: skip
     await answer(send, 200, json.dumps(found).encode(), [JSON])
 
 

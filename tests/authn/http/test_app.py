@@ -179,12 +179,8 @@ class Fields(Request, frozen=True):
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        (b"", "EOF"),
-        (b" \n", "EOF"),
-        (b'{"text": "a', "unexpected EOF"),
-        (b'{"text"', "unexpected EOF"),
-        (b'{"text": tru', "unexpected EOF"),
-        (b"{", "unexpected EOF"),
+        (b"", "EOF"), (b" \n", "EOF"), (b'{"text": "a', "unexpected EOF"), (b'{"text"', "unexpected EOF"),
+        (b'{"text": tru', "unexpected EOF"), (b"{", "unexpected EOF"),
         (b"no", "invalid character 'n' looking for beginning of value"),
         (b"{'text': 1}", 'invalid character "\'" at position 2'),
         (b'{"number": NaN}', "invalid character 'N' looking for beginning of value"),
@@ -201,7 +197,7 @@ class Fields(Request, frozen=True):
         (b'{"by_name": {"a": {}}}', "json: cannot unmarshal object into field by_name of type map[string]string"),
         (b"[" * 100_000, "exceeded max depth"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_read_is_told(body: bytes, reason: str) -> None:
     with pytest.raises(BadRequest) as caught:
         read(body, Fields)
@@ -241,8 +237,7 @@ ROWS = [
     (errors.NotAllowed(), 403, "ACCESS_FORBIDDEN", "Access to this resource is forbidden"),
     (errors.NotFound("Host was not found"), 404, "NOT FOUND", "Host was not found"),
     (MethodNotAllowed(("GET",)), 405, "METHOD NOT ALLOWED", "Method not allowed"),
-    (errors.AlreadyExists("x"), 409, "CONFLICT", "x"),
-    (errors.Conflict("x"), 409, "CONFLICT", "x"),
+    (errors.AlreadyExists("x"), 409, "CONFLICT", "x"), (errors.Conflict("x"), 409, "CONFLICT", "x"),
     (errors.TooLarge(), 413, "REQUEST ENTITY TOO LARGE", "Message size is too large"),
     (errors.Unprocessable("x"), 422, "UNPROCESSABLE ENTITY", "x"),
     (errors.RateLimited("x"), 429, "TOO MANY REQUESTS", "x"),
@@ -253,10 +248,9 @@ ROWS = [
     (crls.unparsable("").error, 500, "INTERNAL SERVER ERROR", "Internal Error: Unable to parse CRL Data"),
     (errors.Damaged("x"), 500, "INTERNAL SERVER ERROR", "Internal Error: x"),
     (ValueError("never told"), 500, "INTERNAL SERVER ERROR", "Internal Error: the service failed"),
-    (errors.ServiceFailed("x"), 502, "BAD GATEWAY", "x"),
-    (errors.Overloaded("x"), 503, "SERVICE UNAVAILABLE", "x"),
+    (errors.ServiceFailed("x"), 502, "BAD GATEWAY", "x"), (errors.Overloaded("x"), 503, "SERVICE UNAVAILABLE", "x"),
     (errors.ServiceTimeout("x"), 504, "GATEWAY TIMEOUT", "x"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("error", "code", "words", "message"), ROWS, ids=lambda value: str(value)[:20])

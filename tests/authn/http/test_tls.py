@@ -25,6 +25,7 @@ from ams.authn.values import UNREADABLE, Presented
 from ams.core.errors import BadSettings, CertificateRefused
 from ams.http.tls import Certificate
 from ams.web.listener import ListenerLimits
+from local_cluster.ports import free_port
 from tests.authn.http.front import HEADER, Served, answered, relaying, served
 from tests.support import authorities
 from tests.support.authorities import DAY, NOW
@@ -228,8 +229,7 @@ def test_what_is_no_preface_is_malformed(said: bytes) -> None:
         Preface().feed(said)
 
 
-REFUSED: list[tuple[str, int]] = []
-"""What the audit log is told."""
+REFUSED: list[tuple[str, int]] = []  # what the audit log is told
 
 
 @pytest.fixture(scope="module")
@@ -282,13 +282,11 @@ UNREADABLE_HEADER = "The certificate in the header of the proxy cannot be read"
 @pytest.mark.parametrize(
     ("headers", "why"),
     [
-        ({}, {""}),
-        ({HEADER: ""}, {""}),
-        ({HEADER: "nonsense"}, {UNREADABLE, UNREADABLE_HEADER}),
+        ({}, {""}), ({HEADER: ""}, {""}), ({HEADER: "nonsense"}, {UNREADABLE, UNREADABLE_HEADER}),
         ({HEADER: "bm9uc2Vuc2U="}, {UNREADABLE, UNREADABLE_HEADER}),
         ({HEADER: "-----BEGIN CERTIFICATE-----x-----END CERTIFICATE-----"}, {UNREADABLE, UNREADABLE_HEADER}),
     ],
-)
+)  # fmt: skip
 def test_a12_a_header_that_is_missing_or_unreadable_is_no_certificate(
     behind: Served, proxy: Pair, headers: dict[str, str], why: set[str]
 ) -> None:
@@ -332,11 +330,6 @@ def test_a12_what_is_no_address_is_not_believed_to_be_one(behind: Served, proxy:
 def test_a12_others_come_as_themselves(behind: Served, jane: Pair) -> None:
     said = behind.ask(cert=jane, headers={"X-Forwarded-For": "192.0.2.1"})
     assert (said["subject"], said["address"]) == ("CN=Jane,C=GR", "127.0.0.1")
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        return int(sock.getsockname()[1])
 
 
 @pytest.fixture(scope="module")

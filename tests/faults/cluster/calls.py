@@ -12,10 +12,8 @@ from tests.faults.http_client import LATE
 from tests.faults.parallel.google import ON_ITS_WAY, Moment
 
 WORK = "work"
-SLOW_SECONDS = 2.0
-"""A call that takes longer has felt the fault; a waiting pull ends sooner by itself."""
-FLOWS_SECONDS = 5.0
-"""After it was released, all that was held up has come to the clients."""
+SLOW_SECONDS = 2.0  # a call that takes longer has felt the fault; a waiting pull ends sooner by itself
+FLOWS_SECONDS = 5.0  # after it was released, all that was held up has come to the clients
 SERVER_ERRORS = range(500, 600)
 _SERVER, _COUNTS, _LOG_WORDS = 2, 7, 8
 """Where a line of haproxy's log has backend and server, and counts, of which the last is how often it was sent again;
@@ -25,20 +23,16 @@ and how many words those of requests have at least."""
 class Call(NamedTuple):
     """One request of one client; times are of the monotonic clock."""
 
-    request: str
-    """Names the request; those repeated with their key have the name of the first."""
+    request: str  # names the request; those repeated with their key have the name of the first
     what: str
     """`publish`, `pull`, `acknowledge`, `modifyOffset`, `offsets`, `read` for what the registry alone answers, or
     `WORK`."""
     started: float
     ended: float
-    status: int
-    """Of the answer; 0: there was none within the client's patience."""
+    status: int  # of the answer; 0: there was none within the client's patience
     text: str = ""
-    node: str = ""
-    """The node that had it last, as haproxy's log says; empty: its log has no line."""
-    resent: bool = False
-    """Whether haproxy sent it again, as another node had it before and died."""
+    node: str = ""  # the node that had it last, as haproxy's log says; empty: its log has no line
+    resent: bool = False  # whether haproxy sent it again, as another node had it before and died
     again: bool = False
     """Whether its client repeats, with its key, a request that failed: how long that goes on says the contract."""
 
@@ -110,8 +104,7 @@ def well_again(calls: Iterable[Call], since: float, calm: float) -> float:
 @dataclass
 class Course:
     topic: str
-    work: str = ""
-    """What the names of all parallel subscriptions begin with."""
+    work: str = ""  # what the names of all parallel subscriptions begin with
     began: float = 0.0
     struck: float = 0.0
     gone: float = 0.0
@@ -121,8 +114,7 @@ class Course:
     helped: float = float("inf")
     released: float = float("-inf")
     """When what was frozen or held up went on, and with it what was on its way through it."""
-    ended: float | None = None
-    """None: the cluster has to get over it without help."""
+    ended: float | None = None  # none: the cluster has to get over it without help
 
     def begin(self) -> None:
         self.began = self.struck = time.monotonic()
@@ -173,10 +165,8 @@ def with_first_tries(attempts: Iterable[Attempt], resent: Collection[str]) -> It
 
 
 BACK_SECONDS = 15.0
-MOMENT = 0.05
-"""Seconds between what we see and what clients feel."""
-NOTICED_SECONDS = 10.0
-"""After so long a node knows that all of Kafka is away: nobody who called before waits any more."""
+MOMENT = 0.05  # seconds between what we see and what clients feel
+NOTICED_SECONDS = 10.0  # after so long a node knows that all of Kafka is away: nobody who called before waits any more
 AT_ONCE_SECONDS = 1.0
 CLIENT_ERRORS = range(400, 500)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from argo_ams_library import AmsException, AmsMessage, ArgoMessagingService
 
-from bench.connection import CLOSED, Address, Connection, Response, connect, request
+from bench.connection import CLOSED, Address, Response, connect, request
 from tests.faults.attempts import Held, Outcome
 from tests.faults.cluster.calls import Call, CallLog
 from tests.faults.http_client import FOREVER, PROJECT, Client, Kind, Tried, ask, encoded, error_text, tried
@@ -35,7 +35,6 @@ class FrontClient(Client):
         """`what` is what its calls are, empty: what each asks for."""
         super().__init__(name, log)
         self._front, self._calls, self._what = front, log, what
-        self._connection: Connection | None = None
         self._failed = ""
 
     async def attempt(
@@ -63,11 +62,6 @@ class FrontClient(Client):
             assert call.failed, f"{method} {path} was answered {call.status} {call.text}"
             assert time.monotonic() < give_up, f"{method} {path} was not answered with success: {call}"
             await asyncio.sleep(BREATH_SECONDS)
-
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
 
     async def _once(
         self, name: str, path: str, body: object, method: str, headers: Mapping[str, str]
@@ -98,8 +92,7 @@ class FrontClient(Client):
 
 
 RETRY: dict[str, Any] = {"retry": 3, "retrysleep": 1}
-FAILED = 599
-"""Stands for the exception that the library raised after its last try."""
+FAILED = 599  # stands for the exception that the library raised after its last try
 PAUSE_SECONDS = 0.1
 
 
@@ -117,8 +110,7 @@ class LibraryUser:
     topic: str
     subscription: str
     log: CallLog
-    published: dict[str, int] = field(default_factory=dict)
-    """The id of each message that was acknowledged to us."""
+    published: dict[str, int] = field(default_factory=dict)  # the id of each message that was acknowledged to us
     received: list[Held] = field(default_factory=list)
     _stands: set[int] = field(default_factory=lambda: {0})
     """Where the subscription may stand: two places after an acknowledgement that was not answered."""

@@ -23,8 +23,7 @@ BELOW_SECONDS = 35.0
 """How long too few brokers are in sync: longer than the claim of an idempotency key is left alone, so that what becomes
 of a publish with a key is asked while nobody can know."""
 PROMOTE_SECONDS = 2.0
-APART_SECONDS = 6.0
-"""Between the losses of one of each: what was lost before is made up for by then."""
+APART_SECONDS = 6.0  # between the losses of one of each: what was lost before is made up for by then
 
 Links = Callable[[Site], Sequence[Link]]
 
@@ -235,24 +234,19 @@ FAULTS = [
     Fault("kill-owner", Promise.IN_FLIGHT, partial(kill_node, owner=True)),
     Fault("kill-leader", Promise.NONE, partial(kill_broker, leader=True)),
     Fault("kill-follower", Promise.NONE, partial(kill_broker, leader=False)),
-    Fault("restart-primary", Promise.NONE, restart_primary),
-    Fault("promote-standby", Promise.NONE, promote_standby),
-    Fault("kill-standby", Promise.NONE, kill_standby),
-    Fault("freeze-node", Promise.SOME, freeze_node),
+    Fault("restart-primary", Promise.NONE, restart_primary), Fault("promote-standby", Promise.NONE, promote_standby),
+    Fault("kill-standby", Promise.NONE, kill_standby), Fault("freeze-node", Promise.SOME, freeze_node),
     Fault("freeze-owner", Promise.SOME, partial(freeze_node, owner=True)),
-    Fault("freeze-leader", Promise.NONE, freeze_leader),
-    Fault("freeze-primary", Promise.SOME, freeze_primary),
+    Fault("freeze-leader", Promise.NONE, freeze_leader), Fault("freeze-primary", Promise.SOME, freeze_primary),
     Fault("cut-node-brokers", Promise.SOME, partial(break_links, links=FAR_BROKERS, hold=False)),
     Fault("hold-node-brokers", Promise.SOME, partial(break_links, links=FAR_BROKERS, hold=True)),
     Fault("cut-node-database", Promise.SOME, partial(break_links, links=FAR_DATABASE, hold=False)),
     Fault("hold-node-database", Promise.SOME, partial(break_links, links=FAR_DATABASE, hold=True)),
-    Fault("below-min-isr", Promise.SOME, below_min_isr),
-    Fault("no-connections", Promise.SOME, out_of_connections),
+    Fault("below-min-isr", Promise.SOME, below_min_isr), Fault("no-connections", Promise.SOME, out_of_connections),
     Fault("restart-brokers", Promise.SOME, brokers_away),
     Fault("kafka-away", Promise.SOME, partial(brokers_away, seconds=15.0), answered_at_once),
     Fault("clock-ahead", Promise.NONE, partial(clock_off, seconds=CLOCK_OFF_SECONDS)),
     Fault("clock-behind", Promise.NONE, partial(clock_off, seconds=-CLOCK_OFF_SECONDS)),
-    Fault("upgrade", Promise.NONE, upgrade),
-    Fault("one-of-each", Promise.IN_FLIGHT, one_of_each),
-]
+    Fault("upgrade", Promise.NONE, upgrade), Fault("one-of-each", Promise.IN_FLIGHT, one_of_each),
+]  # fmt: skip
 BY_NAME = {fault.name: fault for fault in FAULTS}

@@ -43,23 +43,16 @@ class Entry:
 
     fault: str
     requests: int
-    failed: int
-    """Requests that were let down: no answer within ten seconds, or an error of the 500s."""
-    in_flight: int
-    """Of them, publishes that were on their way when the fault came."""
-    longest: float
-    """Seconds of the longest call; those of the library, which tries four times, are left out."""
+    failed: int  # requests that were let down: no answer within ten seconds, or an error of the 500s
+    in_flight: int  # of them, publishes that were on their way when the fault came
+    longest: float  # seconds of the longest call; those of the library, which tries four times, are left out
     back: float
     """Seconds until no call was let down or slow any more: since the fault came, or, where nothing can work while it
     lasts, since it ended."""
-    worked: int
-    """Messages of parallel subscriptions whose acknowledgement was answered."""
-    streamed: int
-    """Of them, those of Google's clients."""
-    taken_over: int
-    """How often such a subscription went to another node."""
-    sent_again: int
-    """Messages stored twice because the official library sent them again after an answer did not come."""
+    worked: int  # messages of parallel subscriptions whose acknowledgement was answered
+    streamed: int  # of them, those of Google's clients
+    taken_over: int  # how often such a subscription went to another node
+    sent_again: int  # messages stored twice because the official library sent them again after an answer did not come
     broken: list[str]
 
     def line(self) -> str:
@@ -142,18 +135,14 @@ class Run:
         back = well_again(calls, self.course.until, CALM_SECONDS) - self.course.until
         owners = sum(len(TakeOvers(each, self.history.attempts)) for each in self._kinds)
         return Entry(
-            self._fault.name,
-            requests=len({call.request for call in calls}),
-            failed=len(failed),
+            self._fault.name, requests=len({call.request for call in calls}), failed=len(failed),
             in_flight=sum(was_in_flight(call, self.course) for call in failed),
-            longest=max(call.seconds for call in calls if not call.what.startswith("library")),
-            back=back,
+            longest=max(call.seconds for call in calls if not call.what.startswith("library")), back=back,
             worked=worked(self.history.attempts, *(each.name for each in self._kinds)) + self._streams.worked,
-            streamed=self._streams.worked,
-            taken_over=owners + self._streams.taken_over,
+            streamed=self._streams.worked, taken_over=owners + self._streams.taken_over,
             sent_again=self._library.repeated(ending.topics[self.names.library]),
             broken=[*self._violations(ending, left), *self._broken_promises(back)],
-        )
+        )  # fmt: skip
 
     def _violations(self, ending: Ending, left: Sequence[ParallelEnding]) -> Iterator[str]:
         topics = {name: ending.topics[name] for name in set(self.names.subscriptions.values())}

@@ -113,13 +113,11 @@ def test_where_no_call_may_fail_each_that_does_is_told() -> None:
         (Promise.IN_FLIGHT, call("publish", 8, 9), FAULT, False),
         (Promise.IN_FLIGHT, call("publish", 10.3, 10.6), DYING, True),
         (Promise.IN_FLIGHT, call("publish", 10.6, 10.8), DYING, False),
-        (Promise.SOME, call("pull", 11, 12), FAULT, True),
-        (Promise.SOME, call("pull", 8, 9), FAULT, False),
-        (Promise.SOME, call(WORK, 8, 9, 503), FAULT, False),
-        (Promise.NONE, call(WORK, 9, 11, 503), FAULT, True),
+        (Promise.SOME, call("pull", 11, 12), FAULT, True), (Promise.SOME, call("pull", 8, 9), FAULT, False),
+        (Promise.SOME, call(WORK, 8, 9, 503), FAULT, False), (Promise.NONE, call(WORK, 9, 11, 503), FAULT, True),
         (Promise.NONE, call("pull", 9, 9.1, 408), FAULT, True),
     ],
-)
+)  # fmt: skip
 def test_only_what_the_fault_excuses_may_fail(promise: Promise, one: Call, course: Course, excused: bool) -> None:
     assert (list(broken(promise, [one], course)) == []) is excused
 

@@ -18,10 +18,8 @@ from tests.faults.http_client import PROJECT
 from tests.faults.parallel import scene as parallel
 from tests.faults.workload import Consumer, Publisher, Seeker, Worker, workers_of
 
-DEADLINE_SECONDS = 1
-"""Of the subscriptions of those who acknowledge too late on purpose."""
-LATE_SECONDS = 1.3
-"""How long they wait then: after the answer to their pull, so surely longer than the deadline."""
+DEADLINE_SECONDS = 1  # of the subscriptions of those who acknowledge too late on purpose
+LATE_SECONDS = 1.3  # how long they wait then: after the answer to their pull, so surely longer than the deadline
 
 
 class User(Protocol):
@@ -61,21 +59,18 @@ def users(names: Names, history: History, front: Front, log: CallLog, chance: ra
 
     first = names.topics[:1]
     return [
-        *(publisher(f"p{number}", 1, 0.1) for number in range(4)),
-        publisher("ten", 10, 0.2),
+        *(publisher(f"p{number}", 1, 0.1) for number in range(4)), publisher("ten", 10, 0.2),
         *(publisher(f"hundred{number}", 100, 0.6, topics=first) for number in range(2)),
         *(publisher(f"thousand{number}", 1000, 2.0, topics=first) for number in range(2)),
         publisher("keyed", 10, 0.3, keyed=True),
         *(consumer(f"c{number}{topic}", names.steady(topic)) for number in (1, 2) for topic in names.topics),
-        consumer("c3", names.sought),
-        consumer("c4", names.steady(names.work)),
+        consumer("c3", names.sought), consumer("c4", names.steady(names.work)),
         consumer("c5", names.steady(names.google)),
         Publisher(client("jobs"), history, fork(), (names.work,), ((1, 20),), 0.3, ordered=True),
         Publisher(client("google"), history, fork(), (names.google,), ((1, 20),), 0.3, ordered=True),
-        Seeker(client("k"), history, fork(), names.sought, pause=1.0),
-        Late(client("late"), history, log, names.late),
+        Seeker(client("k"), history, fork(), names.sought, pause=1.0), Late(client("late"), history, log, names.late),
         *(Reader(client(f"r{number}"), names.topics[number]) for number in range(2)),
-    ]
+    ]  # fmt: skip
 
 
 def workers(names: Names, history: History, front: Front, log: CallLog, chance: random.Random) -> list[Worker]:

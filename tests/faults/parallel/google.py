@@ -49,8 +49,7 @@ from tests.faults.parallel import scene as parallel
 from tests.faults.parallel.laws import Parallel, ParallelEnding, TakeOvers
 from tests.faults.payload import is_poisoned, name_of
 
-ON_ITS_WAY = 2.0
-"""Seconds for which a message may be on its way to the client, on a machine with much to do."""
+ON_ITS_WAY = 2.0  # seconds for which a message may be on its way to the client, on a machine with much to do
 _SERVICE = "/google.pubsub.v1.Subscriber/"
 _DETAILS = "grpc-status-details-bin"
 _WAITS = {"wait_for_ready": True}
@@ -62,8 +61,7 @@ class Moment(NamedTuple):
     time: float
     deaths: int
     is_up: bool
-    since: float
-    """No message that comes now was given before."""
+    since: float  # no message that comes now was given before
 
 
 def moment_at(target: Target) -> Moment:
@@ -257,10 +255,8 @@ def _late(call: Any) -> tuple[str, ...]:
 
 
 TOPIC = "google"
-LEASE = 10
-"""Seconds that the clients ask for, always: the least there can be on a stream."""
-EACH = 2
-"""Clients of a subscription."""
+LEASE = 10  # seconds that the clients ask for, always: the least there can be on a stream
+EACH = 2  # clients of a subscription
 MOST = 200
 SOON = (("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 500))
 """A channel looks for the service again before the next kill."""

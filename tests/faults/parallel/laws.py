@@ -25,15 +25,13 @@ from tests.faults.attempts import ACK, EXTEND, NACK, Attempt, Held, Lease, Lease
 from tests.faults.history import more
 from tests.faults.payload import ordering_key
 
-ROUNDING = 0.005
-"""Seconds: the service counts in milliseconds."""
+ROUNDING = 0.005  # seconds: the service counts in milliseconds
 
 
 class Parallel(NamedTuple):
     name: str
     topic: str
-    deadline: float
-    """Seconds of a lease."""
+    deadline: float  # seconds of a lease
     most_attempts: int
     exactly_once: bool = False
     ordered: bool = False
@@ -89,8 +87,7 @@ class TakeOvers:
     """When processes took a subscription over, as far as what they gave tells."""
 
     def __init__(self, sub: Parallel, attempts: Sequence[Attempt]) -> None:
-        self._last: dict[int, float] = {}
-        """Of each run, when it surely had not ended yet."""
+        self._last: dict[int, float] = {}  # of each run, when it surely had not ended yet
         for lease in attempts:
             if isinstance(lease, Lease) and lease.subscription == sub.name:
                 for run in {message.run for message in lease.messages}:

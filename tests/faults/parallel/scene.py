@@ -14,8 +14,7 @@ from tests.faults.workload import Worker
 
 TOPIC = "work"
 LETTERS = "{}-letters"
-DEADLINE, ATTEMPTS = 2, 5
-"""Seconds of a lease, and deliveries of a message before it is put aside."""
+DEADLINE, ATTEMPTS = 2, 5  # seconds of a lease, and deliveries of a message before it is put aside
 RETRY = {"minimumBackoff": "0.05s", "maximumBackoff": "0.2s"}
 DRAIN_SECONDS = 180.0
 _PATH = PROJECT.removeprefix("/v1/")

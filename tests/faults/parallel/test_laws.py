@@ -46,8 +46,7 @@ def found(
 
 
 FIRST, SECOND = ack_id(0), ack_id(0, hand_out=2)
-OVER = ack_id(0, run=2)
-"""Given by who took the subscription over."""
+OVER = ack_id(0, run=2)  # given by who took the subscription over
 NEXT = ack_id(1, run=2)
 FAILED = ack_id(0, hand_out=2, attempt=2)
 LETTER, OTHER = Letter("s", 0, "a"), Letter("s", 1, "a")
@@ -74,20 +73,13 @@ IN_ORDER = {"kind": KEYED, "held": (ONE, TWO)}
         ([pull(0, FIRST, name=ONE), settle(0.5, ACK, FIRST), pull(1, LAST, name=TWO), settle(2, ACK, LAST)], IN_ORDER),
     ],
     ids=[
-        "an acknowledgement",
-        "an acknowledgement without an answer that did not happen",
-        "a late one, and the next delivery",
-        "a lease that a restart forgot",
-        "a lease that goes on for a while after a restart",
-        "a nack",
-        "a lease that was cut",
-        "one that was extended",
-        "acknowledged again, whenever",
-        "put aside",
-        "a nack over a restart, which counts nothing",
+        "an acknowledgement", "an acknowledgement without an answer that did not happen",
+        "a late one, and the next delivery", "a lease that a restart forgot",
+        "a lease that goes on for a while after a restart", "a nack", "a lease that was cut", "one that was extended",
+        "acknowledged again, whenever", "put aside", "a nack over a restart, which counts nothing",
         "messages of a key, one after the other",
     ],
-)
+)  # fmt: skip
 def test_who_keeps_the_laws_is_not_accused(attempts: list[Attempt], more: dict[str, object]) -> None:
     assert found(attempts, **more) == []  # type: ignore[arg-type]
 
@@ -103,8 +95,7 @@ def test_who_keeps_the_laws_is_not_accused(attempts: list[Attempt], more: dict[s
         ([pull(0, FIRST), pull(1, SECOND), settle(2, ACK, SECOND)], {}, "given twice"),
         ([pull(0, FIRST), pull(1, OVER), settle(2, ACK, OVER)], {"kind": ONCE}, "given twice"),
         (
-            [pull(0, FIRST), settle(1, EXTEND, FIRST, seconds=60), pull(30, SECOND), settle(31, ACK, SECOND)],
-            {},
+            [pull(0, FIRST), settle(1, EXTEND, FIRST, seconds=60), pull(30, SECOND), settle(31, ACK, SECOND)], {},
             "given twice",
         ),
         ([pull(0, FIRST), settle(11, ACK, FIRST)], {}, "late"),
@@ -114,22 +105,18 @@ def test_who_keeps_the_laws_is_not_accused(attempts: list[Attempt], more: dict[s
         ([pull(0, FIRST), pull(5, NEXT), settle(6, ACK, FIRST), settle(16, ACK, NEXT)], {"held": ("a", "a")}, "late"),
         (
             [pull(0, FIRST, name=ONE), pull(1, LAST, name=TWO), settle(1.5, ACK, FIRST), settle(2, ACK, LAST)],
-            IN_ORDER,
-            "out of order",
+            IN_ORDER, "out of order",
         ),
         (
             [
-                pull(0, FIRST, name=ONE),
-                settle(0.5, ACK, FIRST, outcome=Outcome.UNKNOWN),
-                pull(2, LAST, name=TWO),
-                pull(3, OVER, name=ONE),
-                settle(4, ACK, OVER, LAST),
+                pull(0, FIRST, name=ONE), settle(0.5, ACK, FIRST, outcome=Outcome.UNKNOWN), pull(2, LAST, name=TWO),
+                pull(3, OVER, name=ONE), settle(4, ACK, OVER, LAST),
             ],
             IN_ORDER,
             "out of order",
         ),
     ],
-)
+)  # fmt: skip
 def test_who_breaks_a_law_is_accused_by_it(attempts: list[Attempt], more: dict[str, object], law: str) -> None:
     accused = found(attempts, **more)  # type: ignore[arg-type]
 

@@ -39,10 +39,8 @@ Left = Mapping[str, Rows]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
     service: LiveService
-    folder: Path
-    """Its name is the project's, too."""
-    name: str
-    """`calm` or `killed`; names of topics that a job makes end with it."""
+    folder: Path  # its name is the project's, too
+    name: str  # `calm` or `killed`; names of topics that a job makes end with it
 
     @property
     def work(self) -> Path:
@@ -53,8 +51,7 @@ class Place:
 class Case:
     """A job, what is published for it, and how much of it a batch takes."""
 
-    job: str
-    """`module:JOB`, or the text of a definition, in which `{batch}` stands for how much of it a batch takes."""
+    job: str  # `module:JOB`, or the text of a definition, in which `{batch}` stands for how much of it a batch takes
     samples: Iterable[Sample]
     options: Callable[[Place], Mapping[str, Any]]
     batch: int
@@ -144,14 +141,10 @@ def _run_without_spark(place: Place, kills: int, seed: int, batch: int) -> int:
     path = place.work / "archive"
     known = {"ENDPOINT": place.service.base_url, "TOKEN": place.service.token, "PROJECT": place.folder.name}
     return run_through_kills(
-        [sys.executable, "-m", "ams.cli.main", "archive", str(path), "--batch-messages", str(batch)],
-        kills=kills,
-        working=commit_appears(path),
-        log=place.work / "log",
-        spread=SPREAD_WITHOUT_SPARK,
-        seed=seed,
+        [sys.executable, "-m", "ams.cli.main", "archive", str(path), "--batch-messages", str(batch)], kills=kills,
+        working=commit_appears(path), log=place.work / "log", spread=SPREAD_WITHOUT_SPARK, seed=seed,
         environment={f"AMS_{name}": value for name, value in known.items()},
-    ).kills
+    ).kills  # fmt: skip
 
 
 def folders(place: Place) -> Left:
@@ -183,12 +176,9 @@ def _rows(table: Path) -> Rows:
 
 def _archive(seed: int) -> Case:
     return Case(
-        job="ams.pipeline.jobs.archive:JOB",
-        samples=alarms.messages(seed, DAY, sites=4, outages=60, mishaps=MISHAPS),
-        options=lambda place: {"path": str(place.work / "archive")},
-        batch=150,
-        left=archived,
-    )
+        job="ams.pipeline.jobs.archive:JOB", samples=alarms.messages(seed, DAY, sites=4, outages=60, mishaps=MISHAPS),
+        options=lambda place: {"path": str(place.work / "archive")}, batch=150, left=archived,
+    )  # fmt: skip
 
 
 def _archive_without_spark(seed: int) -> Case:
@@ -198,21 +188,16 @@ def _archive_without_spark(seed: int) -> Case:
 def _accounting(seed: int) -> Case:
     return Case(
         job="ams.pipeline.jobs.accounting.job:JOB",
-        samples=accounting.messages(seed, DAY, days=3, jobs=400, machines=20, mishaps=MISHAPS),
-        options=lambda _: {},
-        batch=20,
-        left=folders,
-    )
+        samples=accounting.messages(seed, DAY, days=3, jobs=400, machines=20, mishaps=MISHAPS), options=lambda _: {},
+        batch=20, left=folders,
+    )  # fmt: skip
 
 
 def _availability(seed: int) -> Case:
     return Case(
-        job="ams.pipeline.jobs.availability.job:JOB",
-        samples=monitoring.messages(seed, DAY, sites=2),
-        options=lambda place: monitoring.files(seed, DAY, place.folder / "world", sites=2),
-        batch=800,
-        left=folders,
-    )
+        job="ams.pipeline.jobs.availability.job:JOB", samples=monitoring.messages(seed, DAY, sites=2),
+        options=lambda place: monitoring.files(seed, DAY, place.folder / "world", sites=2), batch=800, left=folders,
+    )  # fmt: skip
 
 
 def _republish(seed: int) -> Case:
@@ -246,22 +231,15 @@ sink: {{table: reports}}
 def _definition(seed: int) -> Case:
     """Rows that are not as expected are set aside, also by what else is in their batch."""
     return Case(
-        job=DEFINITION,
-        samples=alarms.messages(seed, DAY, sites=4, outages=120, mishaps=MISHAPS),
-        options=lambda _: {},
-        batch=40,
-        left=folders,
-    )
+        job=DEFINITION, samples=alarms.messages(seed, DAY, sites=4, outages=120, mishaps=MISHAPS),
+        options=lambda _: {}, batch=40, left=folders,
+    )  # fmt: skip
 
 
 CASES: Mapping[str, Callable[[int], Case]] = {
-    "archive": _archive,
-    "ams-archive": _archive_without_spark,
-    "accounting": _accounting,
-    "availability": _availability,
-    "republish": _republish,
-    "definition": _definition,
-}
+    "archive": _archive, "ams-archive": _archive_without_spark, "accounting": _accounting,
+    "availability": _availability, "republish": _republish, "definition": _definition,
+}  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -17,10 +17,8 @@ from tests.support.service import LiveService
 
 DAY = date(2024, 3, 5)
 MISHAPS = Mishaps(late=0.3, doubled=0.3, broken=0.05)
-MORE_OF_A_BATCH = 4
-"""Batches are few where nothing is killed in them."""
-SPREAD = 6.0
-"""Seconds within which a driver is killed: of its start, or of the work on a batch."""
+MORE_OF_A_BATCH = 4  # batches are few where nothing is killed in them
+SPREAD = 6.0  # seconds within which a driver is killed: of its start, or of the work on a batch
 
 Read = list[dict[str, Any]]
 
@@ -43,14 +41,12 @@ def publish(service: LiveService, project: str, samples: Iterable[Sample], toget
                 client.project(project).topic(topic).publish(messages[first : first + together])
         return [
             {
-                "topic": topic,
-                "offset": each.offset,
-                "publish_time": datetime.fromisoformat(each.publish_time),
+                "topic": topic, "offset": each.offset, "publish_time": datetime.fromisoformat(each.publish_time),
                 "data": each.payload(),
             }
             for topic in topics
             for each in client.call(wire.read_topic(project, topic))
-        ]
+        ]  # fmt: skip
 
 
 def drive(
@@ -66,15 +62,10 @@ def drive(
     """Run a job through kills, as `told` to `driver`; return how often it was killed at work."""
     work = Path(told["work"])
     return run_through_kills(
-        command_of(write_told(told, service, folder, more)),
-        kills=kills,
-        working=lambda: is_at_work(work / "checkpoint"),
-        log=work / "log",
-        spread=SPREAD,
-        seed=seed,
-        environment=environment,
-        others=more.each if more else (),
-    ).kills
+        command_of(write_told(told, service, folder, more)), kills=kills,
+        working=lambda: is_at_work(work / "checkpoint"), log=work / "log", spread=SPREAD, seed=seed,
+        environment=environment, others=more.each if more else (),
+    ).kills  # fmt: skip
 
 
 def write_told(told: Mapping[str, Any], service: LiveService, folder: Path, more: Kills | None) -> Path:

@@ -20,8 +20,7 @@ from tests.pipeline.jobs import test_federation as federation_oracle
 from tests.pipeline.jobs.recorded import rows_of
 from tests.support.service import LiveService
 
-BATCH = 150
-"""Messages a batch: few, so that there are many batches to be killed in."""
+BATCH = 150  # messages a batch: few, so that there are many batches to be killed in
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,21 +97,15 @@ def _check_quarantine(
 
 CASES = {
     "alarms": Case(
-        "ams.pipeline.jobs.alarms:JOB",
-        lambda seed: alarms.messages(seed, DAY, sites=4, outages=40, mishaps=MISHAPS),
-        {"topics": list(alarms.TOPICS)},
-        _check_alarms,
+        "ams.pipeline.jobs.alarms:JOB", lambda seed: alarms.messages(seed, DAY, sites=4, outages=40, mishaps=MISHAPS),
+        {"topics": list(alarms.TOPICS)}, _check_alarms,
     ),
     "cloud-info": Case(
-        "ams.pipeline.jobs.cloud.job:JOB",
-        lambda seed: cloud.messages(seed, DAY, sites=8, hours=20, mishaps=MISHAPS),
-        {"now": (datetime.now(UTC) + timedelta(hours=13)).isoformat()},
-        _check_clouds,
+        "ams.pipeline.jobs.cloud.job:JOB", lambda seed: cloud.messages(seed, DAY, sites=8, hours=20, mishaps=MISHAPS),
+        {"now": (datetime.now(UTC) + timedelta(hours=13)).isoformat()}, _check_clouds,
     ),
     "federation": Case(
         "ams.pipeline.jobs.federation:JOB",
-        lambda seed: federation.messages(seed, DAY, services=150, mishaps=MISHAPS),
-        {},
-        _check_federation,
+        lambda seed: federation.messages(seed, DAY, services=150, mishaps=MISHAPS), {}, _check_federation,
     ),
-}
+}  # fmt: skip

@@ -22,10 +22,8 @@ END_SECONDS = 600.0
 class Killed:
     """What came of a driver."""
 
-    kills: int
-    """How often it was killed at work; fewer than wished if it was done before."""
-    output: str
-    """What its last run, which nobody killed, said on both of its outputs."""
+    kills: int  # how often it was killed at work; fewer than wished if it was done before
+    output: str  # what its last run, which nobody killed, said on both of its outputs
 
 
 def run_through_kills(
@@ -103,13 +101,9 @@ class _Driver:
     def __enter__(self) -> "_Driver":
         with self._log.open("w") as output:
             self._process = subprocess.Popen(
-                self._command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=self._environment,
-                start_new_session=True,
-            )
+                self._command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                env=self._environment, start_new_session=True,
+            )  # fmt: skip
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -19,24 +19,18 @@ QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 class Kills:
     cluster: SparkCluster
     draw: random.Random
-    executors: int = 0
-    """How many were killed while they had a task, or waited for one."""
+    executors: int = 0  # how many were killed while they had a task, or waited for one
     workers: int = 0
     said: list[str] = field(default_factory=list)
 
     @property
     def settings(self) -> Mapping[str, str]:
         return {
-            "spark.master": self.cluster.url,
-            "spark.executor.memory": "512m",
-            "spark.executor.extraJavaOptions": QUICK_JAVA,
-            "spark.task.maxFailures": "10",
-            "spark.speculation": "true",
-            "spark.speculation.interval": "100ms",
-            "spark.speculation.multiplier": "1.1",
-            "spark.speculation.quantile": "0.1",
-            "spark.speculation.minTaskRuntime": "10ms",
-        }
+            "spark.master": self.cluster.url, "spark.executor.memory": "512m",
+            "spark.executor.extraJavaOptions": QUICK_JAVA, "spark.task.maxFailures": "10",
+            "spark.speculation": "true", "spark.speculation.interval": "100ms", "spark.speculation.multiplier": "1.1",
+            "spark.speculation.quantile": "0.1", "spark.speculation.minTaskRuntime": "10ms",
+        }  # fmt: skip
 
     @property
     def each(self) -> Sequence[Callable[[], None]]:

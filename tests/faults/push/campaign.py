@@ -25,15 +25,12 @@ from tests.faults.reporting import end_campaign, say
 from tests.support.receiving import Receiving, received
 
 SUBSCRIPTIONS = (
-    Pushed("ones", max_messages=1, milliseconds=5),
-    Pushed("tens", max_messages=10, milliseconds=20),
-    Pushed("many", max_messages=100, milliseconds=300),
-    Pushed("picky", max_messages=10, refuses=True),
-)
+    Pushed("ones", max_messages=1, milliseconds=5), Pushed("tens", max_messages=10, milliseconds=20),
+    Pushed("many", max_messages=100, milliseconds=300), Pushed("picky", max_messages=10, refuses=True),
+)  # fmt: skip
 POISONED = 20
 PUBLISH_SECONDS = 0.05
-PUBLISHED = 5
-"""Messages of a publish; the endpoint that takes one at a time is never idle."""
+PUBLISHED = 5  # messages of a publish; the endpoint that takes one at a time is never idle
 CALM_REQUESTS = (4, 25)
 CALM_SECONDS = 20.0
 MOMENT = 0.03

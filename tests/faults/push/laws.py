@@ -15,15 +15,13 @@ from tests.faults.history import topic_violations
 from tests.faults.payload import name_of
 from tests.support.receiving.requests import Received
 
-POISON = "poison"
-"""Messages whose name begins so are refused by `/refuse/poison` (`tests.support.receiving`)."""
+POISON = "poison"  # messages whose name begins so are refused by `/refuse/poison` (`tests.support.receiving`)
 
 
 class Delivery(NamedTuple):
     subscription: str
     items: tuple[Held, ...]
-    came: float
-    """Seconds since the epoch."""
+    came: float  # seconds since the epoch
 
     @property
     def first(self) -> int:
@@ -54,20 +52,16 @@ def delivery(body: str, came: float) -> Delivery:
     return Delivery(subscription.rpartition("/")[2], items, came)
 
 
-SLACK = 0.01
-"""Seconds that the receiver's clock and its timers may be apart."""
+SLACK = 0.01  # seconds that the receiver's clock and its timers may be apart
 
 
 @dataclass(frozen=True)
 class Story:
     subscription: str
     deliveries: Sequence[Delivery]
-    topic: Mapping[int, str]
-    """Names of all messages of its topic, by id."""
-    breaks: int
-    """How often something was killed that may have been delivering it."""
-    takes: float
-    """Seconds that its endpoint needs for an answer."""
+    topic: Mapping[int, str]  # names of all messages of its topic, by id
+    breaks: int  # how often something was killed that may have been delivering it
+    takes: float  # seconds that its endpoint needs for an answer
     dead: Sequence[int] = ()
     publishes: Sequence[Publish] = ()
 

@@ -23,12 +23,10 @@ DONE_SECONDS = 180.0
 
 @dataclass(frozen=True)
 class Pushed:
-    name: str
-    """Of the subscription and of its topic."""
+    name: str  # of the subscription and of its topic
     max_messages: int
     milliseconds: int = 0
-    refuses: bool = False
-    """Whether the endpoint refuses poison, which goes to the dead letter topic then."""
+    refuses: bool = False  # whether the endpoint refuses poison, which goes to the dead letter topic then
 
     @property
     def path(self) -> str:
@@ -36,11 +34,9 @@ class Pushed:
 
     def config(self, receiver: Receiving) -> dict[str, Any]:
         wanted: dict[str, Any] = {
-            "type": "http_endpoint",
-            "pushEndpoint": receiver.url(self.path),
-            "maxMessages": self.max_messages,
+            "type": "http_endpoint", "pushEndpoint": receiver.url(self.path), "maxMessages": self.max_messages,
             "retryPolicy": {"type": "linear", "period": 50},
-        }
+        }  # fmt: skip
         if self.refuses:
             topic = f"{REFERENCE}/topics/{DEAD}"
             wanted |= {"deadLetterTopic": topic, "maxDeliveryAttempts": ATTEMPTS}
@@ -133,11 +129,9 @@ class Result:
     published: int = 0
     messages: int = 0
     deliveries: int = 0
-    repeated: int = 0
-    """Deliveries that came again: so often a kill came while something was on its way."""
+    repeated: int = 0  # deliveries that came again: so often a kill came while something was on its way
     dead: int = 0
-    slowest_s: float = 0.0
-    """Seconds from a kill until every subscription was delivered again."""
+    slowest_s: float = 0.0  # seconds from a kill until every subscription was delivered again
     seconds: float = 0.0
 
     def judge(self, found: Sequence[Story], publishes: Sequence[Publish]) -> None:

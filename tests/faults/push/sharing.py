@@ -26,8 +26,7 @@ from tests.support.waiting import wait_until_async
 
 SUBSCRIPTIONS = tuple(Pushed(f"shared-{number}", max_messages=10, milliseconds=20) for number in range(12))
 PUBLISH_SECONDS = 0.1
-CALM_SECONDS = 2.5
-"""Between two kills: the shares settle with the next heartbeats."""
+CALM_SECONDS = 2.5  # between two kills: the shares settle with the next heartbeats
 GOES_ON_SECONDS = 20.0
 """The longest that others may need to go on after a kill; ten are promised, and the machine may have more to do."""
 START_SECONDS = 60.0
@@ -52,13 +51,10 @@ class PushProcess:
         command = [sys.executable, "-m", "ams.cli.main", "push", "--port", "0", "--ops-port", "0", "--no-tls-enabled"]
         self._process = Process(name, command, folder / f"{name}.log")
         self._process.environment = {
-            "PYTHONUNBUFFERED": "1",
-            "PYTHONPATH": ":".join(each for each in sys.path if each),
-            "AMS_ENDPOINT": endpoint,
-            "AMS_TOKEN": token,
-            "AMS_PUSH_ALLOW": "127.0.0.0/8",
+            "PYTHONUNBUFFERED": "1", "PYTHONPATH": ":".join(each for each in sys.path if each),
+            "AMS_ENDPOINT": endpoint, "AMS_TOKEN": token, "AMS_PUSH_ALLOW": "127.0.0.0/8",
             "AMS_PUSH_CA_FILE": receiver.ca,
-        }
+        }  # fmt: skip
 
     def start(self) -> None:
         self._process.start()

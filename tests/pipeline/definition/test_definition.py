@@ -87,29 +87,24 @@ sink:
     assert mistakes(tmp_path, text) == [
         (2, "'no name' is no name: letters, digits, - and _"),
         (7, "no type 'strng'; did you mean string?, [TYPE], or names with types"),
-        (9, "'source' is taken: every row has it"),
-        (11, "no column 'wal'; did you mean wall?"),
-        (12, "no step 'explod'; did you mean explode?"),
-        (13, "filter needs boolean, not double"),
+        (9, "'source' is taken: every row has it"), (11, "no column 'wal'; did you mean wall?"),
+        (12, "no step 'explod'; did you mean explode?"), (13, "filter needs boolean, not double"),
         (14, "no column 'nowhere'; there are attributes, b, site, source, wall"),
         (14, "'wall' is no key: it stands in a function over rows, such as max(wall)"),
         (14, "rows are counted by count(*)"),
         (16, "a name in the folder of the run is expected, such as sites, and not rows"),
-    ]
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("said", "line", "column"),
     [
-        ("wal > 1", 9, 13),
-        ("'wall > 1 and  site = ''a'' and wal > 1'", 9, 45),
-        ('"wall > 1 and \\"a\\" = site\\tand wal > 1"', 9, 45),
-        ("|\n      wall > 1\n        and wal > 1", 11, 13),
-        (">-\n      wall > 1\n\n      and wal > 1", 12, 11),
-        ("wall > 1\n      and wal > 1", 10, 11),
+        ("wal > 1", 9, 13), ("'wall > 1 and  site = ''a'' and wal > 1'", 9, 45),
+        ('"wall > 1 and \\"a\\" = site\\tand wal > 1"', 9, 45), ("|\n      wall > 1\n        and wal > 1", 11, 13),
+        (">-\n      wall > 1\n\n      and wal > 1", 12, 11), ("wall > 1\n      and wal > 1", 10, 11),
         ("wall > 1 and", 9, 22),
     ],
-)
+)  # fmt: skip
 def test_a_mistake_in_an_expression_has_its_line_and_column(tmp_path: Path, said: str, line: int, column: int) -> None:
     text = GOOD.replace("    - filter: rows > 1\n", "").replace("  - derive:", f"  - filter: {said}\n  - derive:", 1)
     text = text.replace("      required: site\n", "").replace("  from: 2024-03-05T10:00:00+01:00\n", "")
@@ -153,10 +148,8 @@ WRONG_SINKS = [
 ]
 WRONG_STEPS = [
     ("{parse: {format: json, fields: {a: string}}}", "messages are parsed once"),
-    ("{select: [site, nowhere]}", "no column 'nowhere'"),
-    ("{select: [site, site]}", "'site' is said twice"),
-    ("{derive: {source: site}}", "'source' is taken"),
-    ("{derive: {'a b': site}}", "'a b' is no name of a column"),
+    ("{select: [site, nowhere]}", "no column 'nowhere'"), ("{select: [site, site]}", "'site' is said twice"),
+    ("{derive: {source: site}}", "'source' is taken"), ("{derive: {'a b': site}}", "'a b' is no name of a column"),
     ("{explode: {column: site}}", "site is no array but string"),
     ("{deduplicate: {by: m}}", "m is a map, which cannot be a key"),
     ("{deduplicate: {by: site, keep: best}}", "'best' is none of first, last"),
@@ -172,21 +165,19 @@ WRONG_STEPS = [
     ("{aggregate: {by: site, values: {SITE: count(*)}}}", "'SITE' and 'site' are one to Spark"),
     ("{join: {file: sites.csv, by: site, fields: {site: string, Wall: string}}}", "'Wall' and 'wall' are one to Spark"),
     ("{join: {file: sites.csv, by: site, fields: {site: string, wall: string}}}", "a column wall already"),
-]
+]  # fmt: skip
 """Behind `parse`."""
 WRONG_PARSING = [
     ("{derive: {a: '1'}}, {parse: {format: json}}", "only filter can stand before parse"),
     ("{parse: {format: xml}}", "'xml' is none of json, avro, text"),
-    ("{parse: {format: json}}", "fields must be said"),
-    ("{parse: {format: avro}}", "schema must be said"),
+    ("{parse: {format: json}}", "fields must be said"), ("{parse: {format: avro}}", "schema must be said"),
     ("{parse: {format: text, fields: {a: string, b: string}}}", "several fields need a separator"),
     ("{parse: {format: text, fields: {a: [string]}}}", "text holds no array"),
     ("{parse: {format: avro, schema: none.avsc}}", "No such file or directory"),
     ("{parse: {format: json, fields: {a: {b: string, B: string}}}}", "'B' and 'b' are one to"),
-]
+]  # fmt: skip
 WRONG = [
-    ("{}", "'source' must be said"),
-    ("[1]", "names with values are expected here, not a list"),
+    ("{}", "'source' must be said"), ("[1]", "names with values are expected here, not a list"),
     (START, "'sink' must be said"),
     (START + "job: archive\n" + END, "unknown key 'source'; there are name, job, options"),
     ("name: a b\nsource: {topic: jobs}\n" + END, "'a b' is no name"),
@@ -198,7 +189,7 @@ WRONG = [
     *((START + f"sink: {said}\n", reason) for said, reason in WRONG_SINKS),
     *((START + JSON % said + END, reason) for said, reason in WRONG_STEPS),
     *((START + f"steps: [{said}]\n" + END, reason) for said, reason in WRONG_PARSING),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("text", "reason"), WRONG)
@@ -280,8 +271,7 @@ def record(*fields: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("schema", "reason"),
     [
-        ("x", "the schema is not JSON"),
-        ('"string"', "the schema must be of a record"),
+        ("x", "the schema is not JSON"), ('"string"', "the schema must be of a record"),
         (record({"name": "a"}), "not an Avro schema"),
         (record({"name": "a", "type": ["string", "int"]}), "a union of several"),
         (record({"name": "a", "type": ["null", "r"]}), "record r holds itself"),
@@ -289,7 +279,7 @@ def record(*fields: dict[str, Any]) -> dict[str, Any]:
         (record({"name": "source", "type": "int"}), "'source' is taken"),
         (record({"name": "a", "type": "int"}, {"name": "A", "type": "int"}), "'a' and 'A' are one to Spark"),
     ],
-)
+)  # fmt: skip
 def test_avro_schemas_that_no_columns_can_be_made_of_are_refused(tmp_path: Path, schema: Any, reason: str) -> None:
     (tmp_path / "s.avsc").write_text(schema if isinstance(schema, str) else json.dumps(schema))
     text = START + "steps: [{parse: {format: avro, schema: s.avsc}}]\n" + END
@@ -299,11 +289,10 @@ def test_avro_schemas_that_no_columns_can_be_made_of_are_refused(tmp_path: Path,
 
 def test_an_avro_schema_gives_the_columns(tmp_path: Path) -> None:
     schema = record(
-        {"name": "timestamp", "type": "string"},
-        {"name": "message", "type": ["null", "string"], "default": None},
+        {"name": "timestamp", "type": "string"}, {"name": "message", "type": ["null", "string"], "default": None},
         {"name": "tags", "type": ["null", {"type": "map", "values": ["null", "string"]}]},
         {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
-    )
+    )  # fmt: skip
     (tmp_path / "s.avsc").write_text(json.dumps(schema))
     steps = "steps: [{parse: {format: avro, schema: s.avsc}}, {filter: \"tags['vo'] = 'x' and year(at) = 1\"}]\n"
 
@@ -329,10 +318,9 @@ def test_wrong_options_of_a_job_are_told_with_their_lines(tmp_path: Path) -> Non
     text = "job: archive\noptions:\n  closed_after: [1]\n  merge: perhaps\n  colour: red\n"
 
     assert [(line, reason.partition(";")[0]) for line, reason in mistakes(tmp_path, text)] == [
-        (3, "option closed_after: Expected int, got array"),
-        (4, "option merge: Expected bool, got str"),
+        (3, "option closed_after: Expected int, got array"), (4, "option merge: Expected bool, got str"),
         (5, "option colour: there is no such option"),
-    ]
+    ]  # fmt: skip
     assert "there is no job 'nothing'" in mistakes(tmp_path, "job: nothing\n")[0][1]
 
 
@@ -341,10 +329,9 @@ def test_wrong_options_of_a_job_are_told_with_their_lines(tmp_path: Path) -> Non
     [
         (("closed_after=x",), "option closed_after: Expected int, got str"),
         (("closed_after=-1",), "option closed_after: Expected int >= 0"),
-        (("nothing",), "'nothing' must look like KEY=VALUE"),
-        (("closed_after=[",), "not YAML"),
+        (("nothing",), "'nothing' must look like KEY=VALUE"), (("closed_after=[",), "not YAML"),
     ],
-)
+)  # fmt: skip
 def test_wrong_settings_name_their_option(settings: tuple[str, ...], reason: str) -> None:
     with pytest.raises(WrongOption, match=reason):
         read_plan("archive", settings)

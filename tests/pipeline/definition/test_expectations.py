@@ -49,11 +49,9 @@ GIVEN = [
     wall("B", 6, 1.0, None),
 ]
 COUNTED = {
-    "not_null site, job": Counted(8, 1),
-    "a sane wall time": Counted(7, 2),
-    "unique site, job": Counted(5, 1),
+    "not_null site, job": Counted(8, 1), "a sane wall time": Counted(7, 2), "unique site, job": Counted(5, 1),
     "condition status in ('OK', 'BAD')": Counted(4, 1),
-}
+}  # fmt: skip
 
 
 @pytest.mark.long
@@ -68,13 +66,11 @@ def test_rows_that_are_not_as_expected_are_set_aside_with_the_reason(runs: Runs)
     ]  # fmt: skip
     broken = {row.offset: row for row in runs.rows("quarantine").collect()}
     assert {offset: row.reason.partition(" (byte")[0] for offset, row in broken.items()} == {
-        1: "expectation not_null site, job",
-        2: "not JSON: JSON is malformed: invalid character",
-        3: "expectation a sane wall time: range wall from 0 to 100",
-        6: "expectation unique site, job",
+        1: "expectation not_null site, job", 2: "not JSON: JSON is malformed: invalid character",
+        3: "expectation a sane wall time: range wall from 0 to 100", 6: "expectation unique site, job",
         7: "expectation a sane wall time: range wall from 0 to 100",
         8: "expectation condition status in ('OK', 'BAD')",
-    }
+    }  # fmt: skip
     assert json.loads(broken[1].data) == {
         "site": None, "job": 2, "wall": 1.0, "status": "OK", "attributes": {"vo": "ops"},
     }  # fmt: skip

@@ -20,17 +20,10 @@ from ams.pipeline.expressions import types
 from ams.pipeline.parsing import Parse, _mapper, _parsed_schema
 
 FIELDS = {
-    "site": types.STRING,
-    "jobs": types.BIGINT,
-    "wall": types.DOUBLE,
-    "ok": types.BOOLEAN,
-    "at": types.TIMESTAMP,
-    "day": types.DATE,
-    "data": types.BINARY,
-    "tags": ArrayType(types.STRING),
-    "more": types.STRINGS,
+    "site": types.STRING, "jobs": types.BIGINT, "wall": types.DOUBLE, "ok": types.BOOLEAN, "at": types.TIMESTAMP,
+    "day": types.DATE, "data": types.BINARY, "tags": ArrayType(types.STRING), "more": types.STRINGS,
     "place": types.struct({"lat": types.DOUBLE}),
-}
+}  # fmt: skip
 ATTRIBUTES: Mapping[str, str] = {"vo": "ops"}
 NONE = dict.fromkeys(FIELDS)
 
@@ -57,18 +50,10 @@ def test_json_is_read_into_the_types_that_are_asked_for() -> None:
     [record] = read(Json(FIELDS), data)
 
     assert record == {
-        "site": "A",
-        "jobs": 7,
-        "wall": 2.0,
-        "ok": True,
-        "at": datetime(2024, 3, 5, 9, 20, 30, tzinfo=UTC),
-        "day": date(2024, 3, 5),
-        "data": b"hi",
-        "tags": ["x"],
-        "more": {"k": "v"},
-        "place": {"lat": 1.5},
+        "site": "A", "jobs": 7, "wall": 2.0, "ok": True, "at": datetime(2024, 3, 5, 9, 20, 30, tzinfo=UTC),
+        "day": date(2024, 3, 5), "data": b"hi", "tags": ["x"], "more": {"k": "v"}, "place": {"lat": 1.5},
         "attributes": ATTRIBUTES,
-    }
+    }  # fmt: skip
 
 
 def test_each_object_of_a_list_is_a_record_and_a_bad_one_is_set_aside_alone() -> None:
@@ -82,8 +67,7 @@ def test_each_object_of_a_list_is_a_record_and_a_bad_one_is_set_aside_alone() ->
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (b"", "not JSON: Input data was truncated"),
-        (b"{", "not JSON: Input data was truncated"),
+        (b"", "not JSON: Input data was truncated"), (b"{", "not JSON: Input data was truncated"),
         (b"\xff", "not JSON: JSON is malformed: invalid character (byte 0)"),
         (b"[" * 100_000, "not JSON: nested too deeply"),
         (b'{"site": 1}', "field site: string is expected, not a number"),
@@ -99,7 +83,7 @@ def test_each_object_of_a_list_is_a_record_and_a_bad_one_is_set_aside_alone() ->
         (b'{"tags": {}}', "field tags: array<string> is expected, not an object"),
         (b'{"place": {"lat": "x"}}', "field place.lat: double is expected, not text"),
     ],
-)
+)  # fmt: skip
 def test_other_json_is_broken_and_names_the_field(data: bytes, reason: str) -> None:
     assert read(Json(FIELDS), data) == [reason]
 
@@ -115,11 +99,9 @@ def test_lines_are_split_at_a_separator() -> None:
     at = datetime(2024, 3, 5, 10, tzinfo=UTC)
     assert found[0] == {"site": "A", "jobs": 1, "ok": True, "at": at, "attributes": ATTRIBUTES}
     assert found[1:] == [
-        "field jobs is missing",
-        "4 fields are expected in a line, not 2",
-        "field jobs: bigint is expected",
+        "field jobs is missing", "4 fields are expected in a line, not 2", "field jobs: bigint is expected",
         "not separated text: ';' expected after '\"'",
-    ]
+    ]  # fmt: skip
 
 
 def test_a_line_can_be_a_record_as_it_is() -> None:
@@ -131,10 +113,9 @@ def test_a_line_can_be_a_record_as_it_is() -> None:
 
 
 SCHEMA = {
-    "type": "record",
-    "name": "m",
+    "type": "record", "name": "m",
     "fields": [{"name": "site", "type": "string"}, {"name": "wall", "type": ["null", "double"]}],
-}
+}  # fmt: skip
 AVRO = {"site": types.STRING, "wall": types.DOUBLE}
 
 
@@ -183,21 +164,16 @@ def numbers(data: bytes, _attributes: Mapping[str, str]) -> Iterator[dict[str, A
 
 def test_a_fault_of_a_parser_sets_its_message_aside_and_no_other() -> None:
     assert read_batch(numbers, b"1 2", b"3 x 4", b"5") == [
-        (1, None, None),
-        (2, None, None),
-        (3, None, None),
-        (None, b"3 x 4", "cannot be read: ValueError"),
+        (1, None, None), (2, None, None), (3, None, None), (None, b"3 x 4", "cannot be read: ValueError"),
         (5, None, None),
-    ]
+    ]  # fmt: skip
 
 
 def test_what_does_not_fit_into_its_column_is_set_aside_alone() -> None:
     assert read_batch(numbers, b"1", b"9223372036854775808", b"-1", b"2") == [
-        (1, None, None),
-        (None, b"9223372036854775808", "holds what no column can hold: OverflowError"),
-        (None, b"-1", "holds what no column can hold: UnicodeEncodeError"),
-        (2, None, None),
-    ]
+        (1, None, None), (None, b"9223372036854775808", "holds what no column can hold: OverflowError"),
+        (None, b"-1", "holds what no column can hold: UnicodeEncodeError"), (2, None, None),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("fault", [OSError("the file of a key is gone"), PipelineError("ours")])

@@ -23,8 +23,7 @@ from tests.pipeline.delta import by_duckdb
 PROJECT = "egi"
 START = datetime(2024, 3, 5, tzinfo=UTC)
 
-Message = dict[str, Any]
-"""One message, by the columns of `MESSAGES`."""
+Message = dict[str, Any]  # one message, by the columns of `MESSAGES`
 
 
 def published(samples: Iterable[Sample], start: datetime = START, every: timedelta | None = None) -> list[Message]:
@@ -35,15 +34,11 @@ def published(samples: Iterable[Sample], start: datetime = START, every: timedel
         offset = ends[sample.topic] = ends.get(sample.topic, -1) + 1
         rows.append(
             {
-                "project": PROJECT,
-                "topic": sample.topic,
-                "offset": offset,
-                "message_id": str(offset),
+                "project": PROJECT, "topic": sample.topic, "offset": offset, "message_id": str(offset),
                 "publish_time": start + number * (every or timedelta(milliseconds=1)),
-                "attributes": list(sample.attributes.items()),
-                "data": sample.data,
+                "attributes": list(sample.attributes.items()), "data": sample.data,
             }
-        )
+        )  # fmt: skip
     return rows
 
 

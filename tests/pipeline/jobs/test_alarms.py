@@ -26,34 +26,18 @@ from tests.pipeline.jobs.recorded import PROJECT, Message, published, quarantine
 TIME = "2024-03-05T10:20:30Z"
 KNOWN = "OK, WARNING, UNKNOWN, MISSING, DOWNTIME, CRITICAL"
 ALARM = {
-    "execution_time": "2024-03-05T10:20:30Z",
-    "service_flavour": "ARC-CE",
-    "node_name": "ce01.site-a.example",
-    "test_name": "org.nordugrid.ARC-CE-result",
-    "status": "CRITICAL",
-    "site": "SITE-A",
-    "tags": {},
-}
+    "execution_time": "2024-03-05T10:20:30Z", "service_flavour": "ARC-CE", "node_name": "ce01.site-a.example",
+    "test_name": "org.nordugrid.ARC-CE-result", "status": "CRITICAL", "site": "SITE-A", "tags": {},
+}  # fmt: skip
 EVENT = {
-    "report": "Critical",
-    "type": "service",
-    "endpoint_group": "SITE-A",
-    "service": "ARC-CE",
-    "hostname": "ce01.site-a.example",
-    "metric": "org.nordugrid.ARC-CE-result",
-    "status": "WARNING",
-    "ts_monitored": "2024-03-05T10:20:30Z",
-    "summary": "slow",
-    "message": "very slow",
-}
+    "report": "Critical", "type": "service", "endpoint_group": "SITE-A", "service": "ARC-CE",
+    "hostname": "ce01.site-a.example", "metric": "org.nordugrid.ARC-CE-result", "status": "WARNING",
+    "ts_monitored": "2024-03-05T10:20:30Z", "summary": "slow", "message": "very slow",
+}  # fmt: skip
 ALERT = {
-    "environment": "EGI",
-    "event": "endpoint_status",
-    "resource": "ARC-CE/ce01.site-a.example",
-    "severity": "ok",
-    "text": "[ EGI ] - all is well",
-    "attributes": {"_group": "SITE-A", "_ts_monitored": TIME},
-}
+    "environment": "EGI", "event": "endpoint_status", "resource": "ARC-CE/ce01.site-a.example", "severity": "ok",
+    "text": "[ EGI ] - all is well", "attributes": {"_group": "SITE-A", "_ts_monitored": TIME},
+}  # fmt: skip
 AT = datetime(2024, 3, 5, 10, 20, 30, tzinfo=UTC)
 DAY = date(2024, 3, 5)
 

@@ -52,10 +52,9 @@ def test_gaps_and_doubles_are_told(spark: SparkSession) -> None:
     rows = steps(spark.createDataFrame(offsets, "project string, topic string, offset long")).collect()
 
     assert sorted(told((row.project, row.topic, row.previous, row.offset)) for row in rows) == [
-        "meadow/plants: offset 2 is missing",
-        "meadow/plants: offset 4 is there twice",
+        "meadow/plants: offset 2 is missing", "meadow/plants: offset 4 is there twice",
         "meadow/plants: offsets 5 to 8 are missing",
-    ]
+    ]  # fmt: skip
 
 
 DAY = 86_400_000
@@ -81,10 +80,8 @@ def test_a_project_is_archived_merged_and_checked(
     archive(merge=False)
 
     assert by_duckdb(path, 'SELECT topic, list("offset" ORDER BY "offset") FROM rows GROUP BY 1 ORDER BY 1') == [
-        ("birds", [0]),
-        ("plants", [0, 1, 2, 3, 4, 5, 6]),
-        ("stones", [0]),
-    ]
+        ("birds", [0]), ("plants", [0, 1, 2, 3, 4, 5, 6]), ("stones", [0]),
+    ]  # fmt: skip
     first = 'SELECT data, attributes, message_id, project, publish_time::DATE = date FROM rows ORDER BY topic, "offset"'
     assert by_duckdb(path, first)[1] == (odd.data, dict(odd.attributes), "0", garden.name, True)
     assert by_duckdb(path, "SELECT count(DISTINCT date) FROM rows") == [(2,)]
@@ -191,13 +188,12 @@ GIVEN = {"archive": "a", "topic": "GARDEN/plants", "to": "again"}
     [
         ({"topic": "plants"}, "option topic: 'plants' is no PROJECT/TOPIC"),
         ({"topic": "a/b/c"}, "option topic: 'a/b/c' is no PROJECT/TOPIC"),
-        ({"to": "a.b"}, "option to: 'a.b' is no name"),
-        ({"name": ""}, "option name: '' is no name"),
+        ({"to": "a.b"}, "option to: 'a.b' is no name"), ({"name": ""}, "option name: '' is no name"),
         ({"start": "2024-03-05"}, "option start: '2024-03-05' is no time such as"),
         ({"start": "0001-01-01T00:00:00+14:00"}, "option start: '0001-01-01T00:00:00.14:00' is no time such as"),
         ({"stop": "soon"}, "option stop: 'soon' is no time"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_replayed_is_told(options: dict[str, object], said: str) -> None:
     with pytest.raises(WrongOption, match=said):
         replay_job.Options(**{**GIVEN, **options})
@@ -241,11 +237,9 @@ def test_a_range_is_published_again_in_order_and_marked(spark: SparkSession, gar
     assert [each.payload() for each in again] == [b"3", b"4", b"5", b"6"]
     assert [each.ordering_key for each in again] == ["bed 4", "", "", ""]
     assert again[0].attributes == {
-        "site": "HILL",
-        "ams-replayed-from": f"{garden.name}/plants",
-        "ams-replayed-offset": "3",
+        "site": "HILL", "ams-replayed-from": f"{garden.name}/plants", "ams-replayed-offset": "3",
         "ams-replayed-time": third.replace("Z", ".000Z"),
-    }
+    }  # fmt: skip
 
     # Killed after all was published and before that was written down: nothing comes a second time.
     progress = replay_job.read_progress(tmp_path / "work", _replay(tmp_path / "work"))
@@ -261,10 +255,9 @@ def _replay(work: Path) -> str:
 
 
 READING = {
-    "type": "object",
-    "properties": {"site": {"type": "string", "maxLength": 8}, "celsius": {"type": "number"}},
+    "type": "object", "properties": {"site": {"type": "string", "maxLength": 8}, "celsius": {"type": "number"}},
     "required": ["site"],
-}
+}  # fmt: skip
 ATTRIBUTES = {"required": ["origin"], "patterns": {"origin": "^[A-Z]+$"}}
 RULES = schema_check.Rules("json", json.dumps(READING), json.dumps(ATTRIBUTES))
 JSON = st.recursive(
@@ -330,11 +323,10 @@ def test_a_schema_is_read_from_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ("[1]", "option file: .* is no JSON object: "),
-        ("{", "option file: .* is no JSON object: "),
+        ("[1]", "option file: .* is no JSON object: "), ("{", "option file: .* is no JSON object: "),
         ({"$ref": "https://schemas.example/other"}, "option file: "),
     ],
-)
+)  # fmt: skip
 def test_a_file_that_is_no_schema_is_refused(tmp_path: Path, content: Any, reason: str) -> None:
     with pytest.raises(WrongOption, match=reason):
         schema_check.of_files("json", file(tmp_path, content), "")
@@ -373,10 +365,9 @@ def test_a_schema_is_held_against_an_archive(
     assert dry_run.reasons[0].reason == "Message 1 data is not valid,(root): magnitude is required"
     name = f"{garden.name}/stars"
     assert capsys.readouterr().out.splitlines()[-4:] == [
-        "TOPIC".ljust(len(name)) + "  CHECKED  REFUSED",
-        f"{name}        4        3",
+        "TOPIC".ljust(len(name)) + "  CHECKED  REFUSED", f"{name}        4        3",
         *(f"{name} {each.message_id}: {each.reason}" for each in dry_run.reasons[:2]),
-    ]
+    ]  # fmt: skip
 
     (tmp_path / "any.json").write_text(json.dumps({"title": "anything"}))
     with pytest.raises(CheckFailed, match="1 of 4 messages would be refused"):

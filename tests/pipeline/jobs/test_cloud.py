@@ -42,41 +42,33 @@ LDIF = {
     "endpoint": ("GLUE2EndpointID=e", "GLUE2Endpoint GLUE2ComputingEndpoint", {}),
     "share": ("GLUE2ShareID=s", "GLUE2Share GLUE2ComputingShare", {}),
     "policy": (
-        "GLUE2PolicyID=p",
-        "GLUE2Policy GLUE2MappingPolicy",
+        "GLUE2PolicyID=p", "GLUE2Policy GLUE2MappingPolicy",
         {"GLUE2MappingPolicyShareForeignKey": "s", "GLUE2PolicyUserDomainForeignKey": "ops"},
     ),
     "image": ("GLUE2ApplicationEnvironmentID=i", "GLUE2ApplicationEnvironment", {}),
     "size": ("GLUE2ResourceID=z", "GLUE2Resource GLUE2ExecutionEnvironment", {}),
-}
+}  # fmt: skip
 """The name, the classes and the attributes of an object of each kind."""
 LDIF_21 = {
-    **LDIF,
-    "service": ("GLUE2ServiceID=c", "GLUE2Service GLUE2CloudComputingService", {}),
+    **LDIF, "service": ("GLUE2ServiceID=c", "GLUE2Service GLUE2CloudComputingService", {}),
     "manager": ("GLUE2ManagerID=m", "GLUE2Manager GLUE2CloudComputingManager", {}),
     "endpoint": ("GLUE2EndpointID=e", "GLUE2Endpoint GLUE2CloudComputingEndpoint", {}),
     "share": ("GLUE2ShareID=s", "GLUE2Share GLUE2CloudComputingShare", {}),
     "image": ("GLUE2CloudComputingImageID=i,GLUE2ShareID=s", "GLUE2CloudComputingImage", {}),
     "size": ("GLUE2ResourceID=z,GLUE2ShareID=s", "GLUE2Resource GLUE2CloudComputingInstanceType", {}),
-}
+}  # fmt: skip
 ACCELERATOR = "CloudComputingVirtualAccelerator"
 JSON: dict[str, dict[str, Any]] = {
-    "CloudComputingService": {},
-    "CloudComputingManager": {},
-    "CloudComputingEndpoint": {"ID": "e"},
-    "Share": {"ID": "s"},
-    "MappingPolicy": {"Associations": {"Share": ["s"], "PolicyUserDomain": ["ops"]}},
+    "CloudComputingService": {}, "CloudComputingManager": {}, "CloudComputingEndpoint": {"ID": "e"},
+    "Share": {"ID": "s"}, "MappingPolicy": {"Associations": {"Share": ["s"], "PolicyUserDomain": ["ops"]}},
     "CloudComputingImage": {"ID": "i", "Associations": {"Share": ["s"]}},
     "CloudComputingInstanceType": {"ID": "z", "Associations": {"Share": ["s"], ACCELERATOR: ["a"]}},
     ACCELERATOR: {"ID": "a", "Number": 2},
-}
+}  # fmt: skip
 CMDB: dict[str, dict[str, Any]] = {
-    "provider": {},
-    "service": {"id": "e"},
-    "tenant": {"tenant_id": "s", "user_group": "ops"},
-    "image": {"image_id": "i"},
-    "flavor": {"flavor_id": "z"},
-}
+    "provider": {}, "service": {"id": "e"}, "tenant": {"tenant_id": "s", "user_group": "ops"},
+    "image": {"image_id": "i"}, "flavor": {"flavor_id": "z"},
+}  # fmt: skip
 
 
 def block(name: str, classes: str, attributes: dict[str, str]) -> str:

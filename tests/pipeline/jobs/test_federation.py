@@ -21,18 +21,10 @@ from tests.pipeline.jobs.inputs_page import Input, rows, shown
 from tests.pipeline.jobs.recorded import Message, published, quarantined, recorded_run, rows_of
 
 CONFIGURATION = {
-    "id": 7,
-    "deployment_type": "create",
-    "tenant": "egi",
-    "protocol": "oidc",
-    "integration_environment": "demo",
-    "external_id": 12,
-    "service_name": "Seven",
-    "client_id": "client-7",
-    "client_secret": "secret-words",
-    "token_endpoint_auth_method": "client_secret_basic",
-    "access_token_validity_seconds": 3600,
-}
+    "id": 7, "deployment_type": "create", "tenant": "egi", "protocol": "oidc", "integration_environment": "demo",
+    "external_id": 12, "service_name": "Seven", "client_id": "client-7", "client_secret": "secret-words",
+    "token_endpoint_auth_method": "client_secret_basic", "access_token_validity_seconds": 3600,
+}  # fmt: skip
 ANSWER = {"id": "7", "state": "error", "status_code": 0, "deployer_name": "east", "error_description": "x" * 900}
 
 
@@ -144,14 +136,12 @@ def test_a_secret_is_not_kept_wherever_its_message_was_cut(length: int, secret: 
 @pytest.mark.parametrize(
     "data",
     [
-        b'{"client_secret": "REAL", "client_secret": ""}',
-        b'{"client\\u005fsecret": "REAL", "client_secret": null}',
-        b'{"id": 7, "jwks": {"keys": [{"d": "REAL"}]}, ',
-        b'{"registration_access_token": "REAL"',
+        b'{"client_secret": "REAL", "client_secret": ""}', b'{"client\\u005fsecret": "REAL", "client_secret": null}',
+        b'{"id": 7, "jwks": {"keys": [{"d": "REAL"}]}, ', b'{"registration_access_token": "REAL"',
         b'{"client_secret": "REAL", "x": ' + b"[" * 900 + b"]" * 900 + b"}",
         *('{"client_secret": "REAL"}'.encode(encoding) for encoding in ("utf-16", "utf-16-be", "utf-32")),
     ],
-)
+)  # fmt: skip
 def test_a_secret_is_not_kept_of_a_message_of_an_odd_form_or_encoding(data: bytes) -> None:
     assert b"REAL" not in redacted(data).replace(b"\0", b"")
 
@@ -220,11 +210,9 @@ def test_a_service_told_of_by_hand(spark: SparkSession, tmp_path: Path) -> None:
     run(job, Options(configurations=(KEYCLOAK,), answers=(ANSWERS,)))
 
     assert rows_of(job, "versions", "version, deployment_type, state, seconds, deployer, error") == [
-        (0, None, "unknown", None, "east", None),
-        (1, "create", "deployed", 40, "west", None),
-        (2, "edit", "error", 10, "east", "bad redirect"),
-        (3, "delete", "pending", None, None, None),
-    ]
+        (0, None, "unknown", None, "east", None), (1, "create", "deployed", 40, "west", None),
+        (2, "edit", "error", 10, "east", "bad redirect"), (3, "delete", "pending", None, None, None),
+    ]  # fmt: skip
     columns = "registry, id, service_name, version, state, deployed_version"
     assert rows_of(job, "deployments", columns) == [("prod", 7, "Seven", 3, "pending", 1)]
     others = 'SELECT topic, kind, name, times, "offset" FROM rows ORDER BY name'

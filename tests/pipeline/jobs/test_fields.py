@@ -40,15 +40,11 @@ def test_a_job_is_listed_under_its_name_in_a_line_without_a_full_stop(name: str)
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (b"", "the message is empty"),
-        (b"{", "not JSON"),
-        (b"\xff\xfe", "not JSON"),
-        (b'{"a": NaN}', "not JSON"),
-        (b"[" * 100_000, "not JSON"),
-        (b"[1]", "the message is not an object"),
+        (b"", "the message is empty"), (b"{", "not JSON"), (b"\xff\xfe", "not JSON"), (b'{"a": NaN}', "not JSON"),
+        (b"[" * 100_000, "not JSON"), (b"[1]", "the message is not an object"),
         (b"null", "the message is not an object"),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_object_is_broken(data: bytes, reason: str) -> None:
     with pytest.raises(Broken, match=f"^{reason}$"):
         json_object(data)
@@ -71,13 +67,11 @@ def test_a_text_that_is_not_what_its_mark_says_is_broken(data: bytes, reason: st
 @pytest.mark.parametrize(
     ("written", "second"),
     [
-        ("2024-03-05T24:00:00Z", "2024-03-06T00:00:00Z"),
-        ("2024-12-31T24:00", "2025-01-01T00:00:00Z"),
-        ("2016-12-31T23:59:60Z", "2017-01-01T00:00:00Z"),
-        ("2016-12-31T23:59:60.5+01:00", "2016-12-31T23:00:00.5Z"),
+        ("2024-03-05T24:00:00Z", "2024-03-06T00:00:00Z"), ("2024-12-31T24:00", "2025-01-01T00:00:00Z"),
+        ("2016-12-31T23:59:60Z", "2017-01-01T00:00:00Z"), ("2016-12-31T23:59:60.5+01:00", "2016-12-31T23:00:00.5Z"),
         ("2024-03-05 10:20:30", "2024-03-05T10:20:30Z"),
     ],
-)
+)  # fmt: skip
 def test_times_of_iso_8601_may_end_a_day_or_have_a_leap_second(written: str, second: str) -> None:
     assert utc(written) == datetime.fromisoformat(second)
 

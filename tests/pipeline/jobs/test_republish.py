@@ -42,18 +42,12 @@ RULES = (
     Rule(attribute="to", to=("{to}",)),
 )
 MESSAGES = [
-    Message(b"0", {"site": "HILL"}),
-    Message(b"1", {"site": "LAKE", "ams-origin-topic": "elsewhere/old"}, "bed 4"),
-    Message(b"2", {"site": "HILL", "type": "heartbeat"}),
-    Message(b"3", {"site": "SEA", "service name": "ce"}),
-    Message(b"4", {"site": "SEA"}),
-    Message(b"5", {"site": "SEA", "service name": "a.b"}),
-    Message(b"6", {"other": "x"}),
-    Message(attributes={"site": "HILL", "n": "7"}),
-    Message(b"8", {"site": "LAKE"}),
-    Message(b"9", {"to": "in"}),
-    Message(b"10", {"to": "out"}),
-]
+    Message(b"0", {"site": "HILL"}), Message(b"1", {"site": "LAKE", "ams-origin-topic": "elsewhere/old"}, "bed 4"),
+    Message(b"2", {"site": "HILL", "type": "heartbeat"}), Message(b"3", {"site": "SEA", "service name": "ce"}),
+    Message(b"4", {"site": "SEA"}), Message(b"5", {"site": "SEA", "service name": "a.b"}),
+    Message(b"6", {"other": "x"}), Message(attributes={"site": "HILL", "n": "7"}), Message(b"8", {"site": "LAKE"}),
+    Message(b"9", {"to": "in"}), Message(b"10", {"to": "out"}),
+]  # fmt: skip
 
 
 @pytest.mark.long
@@ -64,13 +58,9 @@ def test_rules_decide_where_each_message_goes(spark: SparkSession, garden: Garde
     run(Run(spark, tmp_path, garden.options), options)
 
     assert _published(garden) == {
-        "SITE_HILL": ["0", ""],
-        "SITE_LAKE": ["1", "8"],
-        "all-of-in": ["0", "1", "", "8"],
-        "SITE_SEA_ce": ["3"],
-        "out": ["10"],
-        "rest": ["6"],
-    }
+        "SITE_HILL": ["0", ""], "SITE_LAKE": ["1", "8"], "all-of-in": ["0", "1", "", "8"], "SITE_SEA_ce": ["3"],
+        "out": ["10"], "rest": ["6"],
+    }  # fmt: skip
     [lake, _] = garden.client.call(wire.read_topic(garden.name, "SITE_LAKE"))
     assert lake.ordering_key == "bed 4"
     assert lake.attributes == {"site": "LAKE", "ams-origin-topic": f"{garden.name}/in", "ams-origin-offset": "1"}

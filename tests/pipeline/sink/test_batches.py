@@ -226,10 +226,9 @@ LANED = StructType([*SCHEMA, StructField("lane", LongType())])
 
 
 @pytest.mark.parametrize(
-    ("options", "task"),
-    [({"idempotencyKey": "import-7"}, Task(0, query=None)), ({}, Task(0))],
+    ("options", "task"), [({"idempotencyKey": "import-7"}, Task(0, query=None)), ({}, Task(0))],
     ids=["a key", "within foreachBatch"],
-)
+)  # fmt: skip
 def test_a_batch_write_that_must_not_double_needs_rows_that_are_arranged(
     options: dict[str, str], task: Task, stream: Stream
 ) -> None:
@@ -264,8 +263,7 @@ def test_where_requests_of_a_lane_end_does_not_depend_on_its_neighbours() -> Non
     assert sorted([*requests(range(0, 40, 2)), *requests(range(1, 40, 2))]) == alone
 
 
-NUMBERS = StructType([StructField("n", LongType())])
-"""Numbers that stand for messages: published as texts."""
+NUMBERS = StructType([StructField("n", LongType())])  # numbers that stand for messages: published as texts
 
 
 def test_a_stream_is_published_once_through_lost_answers_and_failing_tasks(
@@ -337,11 +335,10 @@ def _failing_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
 def _to_topics(numbers: DataFrame) -> DataFrame:
     """Even numbers to topic a, odd ones to b."""
     return numbers.select(
-        "n",
-        F.col("n").cast("string").alias("data"),
+        "n", F.col("n").cast("string").alias("data"),
         F.create_map(F.lit("number"), F.col("n").cast("string")).alias("attributes"),
         F.when(F.col("n") % 2 == 0, "a").otherwise("b").alias("topic"),
-    )
+    )  # fmt: skip
 
 
 def _stream(spark: SparkSession, folder: Path, batches: int, rows: int) -> DataFrame:

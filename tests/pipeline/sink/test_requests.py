@@ -18,14 +18,10 @@ from ams.pipeline.sink.writer import local_folder, refuse_stale
 from tests.support.waiting import PATIENCE_SECONDS
 
 TYPES: dict[str, T.DataType] = {
-    "binary": T.BinaryType(),
-    "string": T.StringType(),
-    "int": T.IntegerType(),
-    "bigint": T.LongType(),
-    "timestamp": T.TimestampType(),
-    "map<string,string>": T.MapType(T.StringType(), T.StringType()),
+    "binary": T.BinaryType(), "string": T.StringType(), "int": T.IntegerType(), "bigint": T.LongType(),
+    "timestamp": T.TimestampType(), "map<string,string>": T.MapType(T.StringType(), T.StringType()),
     "map<string,int>": T.MapType(T.StringType(), T.IntegerType()),
-}
+}  # fmt: skip
 MAP = pa.map_(pa.string(), pa.string())
 
 
@@ -248,7 +244,8 @@ def test_a_batch_that_was_begun_long_ago_and_never_finished_is_refused(tmp_path:
     checkpoint = _checkpoint(tmp_path, offsets=12, commits=11)
 
     refuse_stale(checkpoint, DAY, now=BEGUN + DAY)
-    with pytest.raises(StaleCheckpoint, match=r"batch 11 of .* was begun 1 day, 0:00:01 ago .*\(keyWindow is 1 day"):
+    said = r"batch 11 of .* was begun 1 day, 0:00:01 ago and never finished; .*\(keyWindow is 1 day"
+    with pytest.raises(StaleCheckpoint, match=said):
         refuse_stale(checkpoint, DAY, now=BEGUN + DAY + 1)
 
 

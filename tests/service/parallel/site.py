@@ -22,8 +22,7 @@ from tests.support.engines import Engines
 
 P = "P"
 TOPIC, LETTERS, SUB = "t", "letters", "s"
-LATE = 10_200
-"""Milliseconds: more than the default deadline, by a little more than leases are looked at together."""
+LATE = 10_200  # milliseconds: more than the default deadline, by a little more than leases are looked at together
 WAITS = RetryPolicy(2000, 8000)
 DIES = DeadLetterPolicy("letters", 5)
 

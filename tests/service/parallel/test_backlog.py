@@ -21,13 +21,10 @@ from ams.service.parallel.message_state import Done, Failures, Rules
 from ams.storage.cursors.acks import Progress
 from tests.service.parallel.site import grouped
 
-DEADLINE = 1000
-"""Milliseconds of a lease."""
+DEADLINE = 1000  # milliseconds of a lease
 RULES = Rules(200, 3000)
-GRACE = 2000
-"""Until when ids of the run before are good."""
-X = "1.1.2.1.abcdef"
-"""A hand-out of the run before."""
+GRACE = 2000  # until when ids of the run before are good
+X = "1.1.2.1.abcdef"  # a hand-out of the run before
 NOW = 1
 
 
@@ -93,10 +90,8 @@ class Walk(RuleBasedStateMachine):
         self.now = 1000
         self.end = 0
         self.keyed = False
-        self.given: list[Given] = []
-        """All that ever was, of all runs."""
-        self.newest: dict[int, Given] = {}
-        """Who has a message on lease, or had it last, in this run."""
+        self.given: list[Given] = []  # all that ever was, of all runs
+        self.newest: dict[int, Given] = {}  # who has a message on lease, or had it last, in this run
         self.hand_outs: dict[int, set[str]] = {}
         """By which hand-outs of this run messages were given since they failed last."""
         self.heirs: dict[int, set[str]] = {}
@@ -104,10 +99,8 @@ class Walk(RuleBasedStateMachine):
         self.grace_until = 0
         self.reserved: dict[int, int] = {}
         """Until when messages are on lease, with exactly-once delivery also of runs before."""
-        self.farthest = 0
-        """Until when the last lease of all ends."""
-        self.found: list[Offset] = []
-        """What a slow pull is about to give."""
+        self.farthest = 0  # until when the last lease of all ends
+        self.found: list[Offset] = []  # what a slow pull is about to give
         self.done: set[int] = set()
         self.failures: dict[int, int] = {}
         self.floor_by_retention = 0
@@ -115,10 +108,8 @@ class Walk(RuleBasedStateMachine):
         self.run_number = 0
         self.open: list[Settling] = []
         self.exactly_once = False
-        self.finished_by: dict[int, set[str]] = {}
-        """Of what was acknowledged in this run: the ids that did."""
-        self.nacked_by: dict[int, str] = {}
-        """Of what was given back in this run: the id that did last."""
+        self.finished_by: dict[int, set[str]] = {}  # of what was acknowledged in this run: the ids that did
+        self.nacked_by: dict[int, str] = {}  # of what was given back in this run: the id that did last
 
     @initialize(keyed=st.booleans(), exactly_once=st.booleans())
     def begin(self, keyed: bool, exactly_once: bool) -> None:
@@ -137,13 +128,9 @@ class Walk(RuleBasedStateMachine):
         self.run_number += 1
         floor = self._floor()
         progress = Progress(
-            floor,
-            self.epoch,
-            self.run_number,
-            BitMap64([each for each in self.done if each >= floor]),
-            {each: count for each, count in self.failures.items() if each not in self.done and each >= floor},
-            None,
-        )
+            floor, self.epoch, self.run_number, BitMap64([each for each in self.done if each >= floor]),
+            {each: count for each, count in self.failures.items() if each not in self.done and each >= floor}, None,
+        )  # fmt: skip
         rules = RULES._replace(exactly_once=self.exactly_once)
         self.grace_until = max(self.farthest, self.now) if self.exactly_once else self.now + GRACE
         until = self.grace_until

@@ -150,8 +150,7 @@ async def test_what_is_not_used_for_long_is_released(pair: Pair) -> None:
 
 
 NODES = 3
-LEASE = 10_000
-"""Milliseconds: the deadline of the subscription."""
+LEASE = 10_000  # milliseconds: the deadline of the subscription
 
 
 class Town:
@@ -166,8 +165,7 @@ class Town:
             site.begin_again(belief)
         self.published = 0
         self.ids: list[AckId] = []
-        self.done: set[Offset] = set()
-        """Of which somebody was told that it is acknowledged."""
+        self.done: set[Offset] = set()  # of which somebody was told that it is acknowledged
         self.leases: dict[Offset, int] = {}
         """Until when a client may rely on a message being its own alone, with exactly-once delivery."""
 
@@ -246,16 +244,12 @@ node = st.integers(0, NODES - 1)
 some = st.integers(1, 6)
 place = st.integers(0, 20)
 steps = st.one_of(
-    st.tuples(st.just("publish"), some),
-    st.tuples(st.just("pull"), node, some),
-    st.tuples(st.just("pull"), node, some),
-    st.tuples(st.just("acknowledge"), node, place, some),
-    st.tuples(st.just("nack"), node, place, some),
-    st.tuples(st.just("extend"), node, place, some),
-    st.tuples(st.just("change"), node, st.booleans()),
-    st.tuples(st.just("kill"), node),
+    st.tuples(st.just("publish"), some), st.tuples(st.just("pull"), node, some),
+    st.tuples(st.just("pull"), node, some), st.tuples(st.just("acknowledge"), node, place, some),
+    st.tuples(st.just("nack"), node, place, some), st.tuples(st.just("extend"), node, place, some),
+    st.tuples(st.just("change"), node, st.booleans()), st.tuples(st.just("kill"), node),
     st.tuples(st.just("pass_time"), st.sampled_from([1000, LEASE - 1, LEASE + 200, 2 * LEASE + 200])),
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("what", ["acknowledge", "nack", "extend"])

@@ -14,7 +14,7 @@ from ams.service.parallel.pulling import SCAN_MS, SLICE
 from ams.service.parallel.watching import findings
 from tests.service.interference import interrupted
 from tests.service.parallel.site import LATE, P, Site, offsets, with_options
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import some_turns, wait_until_async
 
 
 async def test_a_consumer_that_never_comes_back_leaves_others_their_share(site: Site, monkeypatch: pytest.MonkeyPatch):
@@ -159,12 +159,6 @@ async def waiting_for(site: Site, holder: str) -> AsyncIterator["asyncio.Future[
     await asyncio.gather(waiting, return_exceptions=True)
 
 
-async def some_turns() -> None:
-    """Let go on whoever was woken."""
-    for _ in range(20):
-        await asyncio.sleep(0)
-
-
 @pytest.mark.parametrize("change", ["nack", "end of a lease", "publish"])
 async def test_a_waiting_pull_goes_on_when_there_is_something_to_lease(site: Site, change: str) -> None:
     await site.publish(0)
@@ -234,6 +228,32 @@ async def test_of_the_bytes_that_may_be_out_a_consumer_gets_as_many_as_it_leaves
     assert 1 <= len(await site.pull(40, "other")) <= 4
     await site.acknowledge(greedy)
     assert backlog.room_bytes("greedy") > 0
+
+
+@pytest.mark.parametrize(
+    ("limit", "most", "said"),
+    [
+        ("MAX_OUT", 3, "Its room is used up, 3 messages are out: pulls wait until some are acknowledged or their"
+         " leases end."),
+        ("MAX_OUT_BYTES", 1, "Its room is used up, 1 bytes of messages are out: pulls wait until some are acknowledged"
+         " or their leases end."),
+        ("MAX_HELD_BACK", 0, "0 messages are to be given again or blocked: no new ones before some are done."),
+        ("MAX_SPAN", 4, "Message 0 is 4 behind the newest that was given: no new ones before it is done."),
+        ("MANY_MESSAGES", 1, "Message 0 is the oldest that is not acknowledged, while 1 message after it is: it is on"
+         " lease to one."),
+    ],
+)  # fmt: skip
+async def test_room_that_is_used_up_is_said(
+    site: Site, monkeypatch: pytest.MonkeyPatch, limit: str, most: int, said: str
+) -> None:
+    await site.publish(*range(4))
+    await site.acknowledge((await site.pull(4))[1:2])
+    opened = await site.opened()
+    assert not any(each.wrong for each in findings(opened, names_holders=True))
+
+    monkeypatch.setattr(f"ams.service.parallel.watching.{limit}", most)
+
+    assert [each.text for each in findings(opened, names_holders=True) if each.wrong] == [said]
 
 
 async def test_who_gives_everything_back_for_later_leaves_others_their_share(

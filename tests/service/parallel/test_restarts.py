@@ -5,13 +5,16 @@ import asyncio
 import pytest
 
 from ams.cluster.ownership import Ownership
+from ams.core.ack_ids import AckId
 from ams.core.clock import DAY, RetentionClock
-from ams.core.errors import AckTimeout, CursorsUnavailable
+from ams.core.errors import AckTimeout, CursorsUnavailable, InvalidInput
+from ams.core.names import Offset
 from ams.service.parallel.opening import LONGEST_LEASE
 from ams.service.seeking import Seeker, Snapshots
 from ams.service.subscriptions import Subscriptions
 from ams.storage.cursors.acks import Change
 from tests.service.parallel.site import DIES, LATE, SUB, P, Site, before_the_next_lease, offsets, with_options
+from tests.support.waiting import some_turns
 
 
 async def test_after_a_restart_ids_are_good_until_the_message_is_given_again(site: Site) -> None:
@@ -74,8 +77,7 @@ async def test_all_that_repeat_an_acknowledgement_hear_that_it_cannot_be_stored(
     ids = await site.pull()
 
     async def fail(*_: object) -> bool:
-        for _ in range(20):
-            await asyncio.sleep(0)
+        await some_turns()
         raise CursorsUnavailable
 
     with monkeypatch.context() as broken:
@@ -139,14 +141,25 @@ async def test_what_is_done_beyond_the_end_of_a_log_that_was_put_back_is_forgott
     assert await site.offsets() == [2, 3, 4]
 
 
-COVERED_LONGER = 10_000
-"""Milliseconds by which a lease may be taken to last longer than it does."""
+COVERED_LONGER = 10_000  # milliseconds by which a lease may be taken to last longer than it does
 
 
 async def switch_on(site: Site, *, has_cover: bool = True) -> None:
     engines, cover = site.engines, site.working.storer.cover if has_cover else None
     subscriptions = Subscriptions(engines.registry, engines.log, engines.cursors, cover=cover)
     await subscriptions.change(site.caller, SUB, {"enable_exactly_once_delivery": True})
+
+
+async def test_an_extension_that_is_refused_covers_nothing(site: Site) -> None:
+    await switch_on(site)
+    await site.publish(0, 1)
+    [given] = await site.pull(1)
+    await site.acknowledge([given])
+    with pytest.raises(InvalidInput):
+        await site.extend([AckId(Offset(77), given.hand_out)], 600)
+    site.begin_again()
+    site.engines.clock.advance(2 * COVERED_LONGER)
+    assert await site.offsets() == [1]
 
 
 async def test_leases_that_were_out_are_kept_although_nobody_asked_for_anything_since(site: Site) -> None:

@@ -17,6 +17,7 @@ from ams.service.parallel.watching import Watched, findings
 from ams.service.seeking import Seeker
 from tests.service.interference import failing
 from tests.service.parallel.site import DIES, LATE, LETTERS, SUB, WAITS, Site, with_options
+from tests.support.waiting import some_turns
 
 
 async def turns_during(work: Coroutine[Any, Any, object]) -> int:
@@ -77,8 +78,7 @@ async def test_a_repeated_acknowledgement_is_stored_when_the_one_before_it_canno
     first = asyncio.create_task(site.acknowledge(ids))
     await begun.wait()
     repeated = asyncio.create_task(site.acknowledge(ids))
-    for _ in range(20):
-        await asyncio.sleep(0)
+    await some_turns()
     fails.set()
     with pytest.raises(CursorsUnavailable):
         await first
@@ -189,8 +189,7 @@ async def test_a_message_that_failed_out_before_the_process_ended_is_not_given_a
 
 async def test_closing_ends_also_in_the_moment_in_which_something_becomes_due_sooner(site: Site) -> None:
     await site.working.start(Supervisor())
-    for _ in range(20):
-        await asyncio.sleep(0)
+    await some_turns()
     site.working.opened.look_now()
     await site.working.close()
 
@@ -215,11 +214,9 @@ async def test_figures_of_all_that_is_worked_on(site: Site, by_name: bool) -> No
     labels = {"project": "P", "subscription": "s"} if by_name else {}
     assert found.pop("ams_parallel_subscriptions") == [({}, 1)]
     assert found == {
-        "ams_parallel_leased": [(labels, 2)],
-        "ams_parallel_waiting": [(labels, 1)],
-        "ams_parallel_blocked": [(labels, 0)],
-        "ams_parallel_oldest_seconds": [(labels, 2.5)],
-    }
+        "ams_parallel_leased": [(labels, 2)], "ams_parallel_waiting": [(labels, 1)],
+        "ams_parallel_blocked": [(labels, 0)], "ams_parallel_oldest_seconds": [(labels, 2.5)],
+    }  # fmt: skip
     assert [(each.name, each.values[0][1]) for each in watched.counters()] == [
         ("ams_parallel_failures", 1),
         ("ams_parallel_dead_letters", 0),

@@ -4,9 +4,7 @@ import json
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 
 from ams.core.push_config import AskedPush, created
@@ -37,39 +35,21 @@ def settings_for(receiver: Receiving) -> dict[str, str]:
     return {"push_allow": "127.0.0.0/8", "push_ca_file": receiver.ca}
 
 
-class Client:
-    """An administrator who asks, and fails when that fails."""
-
-    def __init__(self, made: Served) -> None:
-        self._http = httpx.Client(
-            base_url=made.run.base_url + "/v1", headers={"x-api-key": made.token}, trust_env=False, timeout=30
-        )
-
-    def ask(self, method: str, path: str, body: object = None) -> Any:
-        answer = self._http.request(method, path, json=body)
-        assert answer.status_code == 200, f"{method} {path} gave {answer.status_code} {answer.text}"
-        return answer.json() if answer.content else None
-
-    def publish(self, *texts: str, topic: str = TOPIC, **attributes: str) -> None:
-        messages = [{"data": b64encode(text.encode()).decode(), "attributes": attributes} for text in texts]
-        self.ask("POST", topic + ":publish", {"messages": messages})
-
-    def close(self) -> None:
-        self._http.close()
+def publish(service: Served, *texts: str, topic: str = TOPIC, **attributes: str) -> None:
+    messages = [{"data": b64encode(text.encode()).decode(), "attributes": attributes} for text in texts]
+    service.ask("POST", topic + ":publish", {"messages": messages})
 
 
 @pytest.fixture
-def client(service: Served, receiving: Receiving) -> Iterator[Client]:
-    client = Client(service)
-    client.ask("POST", "/projects/P", {})
-    client.ask("PUT", TOPIC)
-    yield client
-    for project in client.ask("GET", "/projects")["projects"]:
-        client.ask("DELETE", f"/projects/{project['name']}")
-    client.close()
+def client(service: Served, receiving: Receiving) -> Iterator[Served]:
+    service.ask("POST", "/projects/P", {})
+    service.ask("PUT", TOPIC)
+    yield service
+    for project in service.ask("GET", "/projects")["projects"]:
+        service.ask("DELETE", f"/projects/{project['name']}")
 
 
-def subscribed(client: Client, receiver: Receiving, path: str) -> dict[str, object]:
+def subscribed(client: Served, receiver: Receiving, path: str) -> dict[str, object]:
     """Make subscription S that is delivered to a path of the receiver, and verify it; return its configuration."""
     config = {"pushEndpoint": receiver.url(path), "retryPolicy": {"type": "linear", "period": 50}}
     client.ask("PUT", SUB, {"topic": TOPIC[1:], "pushConfig": config})
@@ -77,20 +57,20 @@ def subscribed(client: Client, receiver: Receiving, path: str) -> dict[str, obje
     return config
 
 
-def verify(client: Client, receiver: Receiving) -> None:
+def verify(client: Served, receiver: Receiving) -> None:
     receiver.show(client.ask("GET", SUB)["pushConfig"]["verificationHash"])
     client.ask("POST", SUB + ":verifyPushEndpoint")
 
 
-def configure(client: Client, config: object) -> None:
+def configure(client: Served, config: object) -> None:
     client.ask("POST", SUB + ":modifyPushConfig", {"pushConfig": config})
 
 
-def status(client: Client) -> str:
+def status(client: Served) -> str:
     return str(client.ask("GET", SUB).get("pushStatus"))
 
 
-def acknowledged(client: Client, count: int) -> None:
+def acknowledged(client: Served, count: int) -> None:
     wait_until(lambda: client.ask("GET", SUB + ":offsets")["current"] == count)
 
 
@@ -98,12 +78,12 @@ def ids(receiver: Receiving, path: str) -> Sequence[str]:
     return [json.loads(each.body)["message"]["messageId"] for each in receiver.requests(path)]
 
 
-def test_a_message_is_delivered_and_acknowledged(client: Client, receiving: Receiving) -> None:
+def test_a_message_is_delivered_and_acknowledged(client: Served, receiving: Receiving) -> None:
     subscribed(client, receiving, "/ok/one")
     assert status(client) == f"Subscription {SUB} is currently active"
     header = client.ask("GET", SUB)["pushConfig"]["authorizationHeader"]["value"]
 
-    client.publish("hi", kind="greeting")
+    publish(client, "hi", kind="greeting")
 
     (request,) = receiving.wait(1, "/ok/one")
     delivered = json.loads(request.body)
@@ -116,10 +96,10 @@ def test_a_message_is_delivered_and_acknowledged(client: Client, receiving: Rece
     acknowledged(client, 1)
 
 
-def test_what_fails_is_tried_again_and_the_status_tells_it(client: Client, receiving: Receiving) -> None:
+def test_what_fails_is_tried_again_and_the_status_tells_it(client: Served, receiving: Receiving) -> None:
     subscribed(client, receiving, "/status/500/a?body=out%20of%20order")
 
-    client.publish("x")
+    publish(client, "x")
 
     wait_until(lambda: "Could not send message, out of order" in status(client))
     configure(client, {"pushEndpoint": receiving.url("/ok/instead")})
@@ -129,10 +109,10 @@ def test_what_fails_is_tried_again_and_the_status_tells_it(client: Client, recei
     assert ids(receiving, "/ok/instead") == ["0"]
 
 
-def test_after_a_seek_and_when_its_topic_is_made_anew_delivery_goes_on_from_there(client: Client, receiving: Receiving):
+def test_after_a_seek_and_when_its_topic_is_made_anew_delivery_goes_on_from_there(client: Served, receiving: Receiving):
     """HTTP contract 17.2, A9; push contract 15, P31."""
     subscribed(client, receiving, "/ok/back")
-    client.publish(*"ab")
+    publish(client, *"ab")
     acknowledged(client, 2)
     client.ask("POST", SUB + ":modifyOffset", {"offset": 0})
     receiving.wait(4, "/ok/back")
@@ -141,18 +121,18 @@ def test_after_a_seek_and_when_its_topic_is_made_anew_delivery_goes_on_from_ther
     client.ask("DELETE", TOPIC)
     wait_until(lambda: "Could not consume message, Subscription's topic doesn't exist" in status(client))
     client.ask("PUT", TOPIC)
-    client.publish("new")
+    publish(client, "new")
 
     receiving.wait(5, "/ok/back")
     assert ids(receiving, "/ok/back") == ["0", "1", "0", "1", "0"]
 
 
-def test_a_project_that_is_renamed_goes_on_under_its_name(client: Client, receiving: Receiving) -> None:
+def test_a_project_that_is_renamed_goes_on_under_its_name(client: Served, receiving: Receiving) -> None:
     """Push contract 15, P31."""
     subscribed(client, receiving, "/ok/name")
     client.ask("PUT", "/projects/P", {"name": "Q"})
 
-    client.publish("x", topic="/projects/Q/topics/T")
+    publish(client, "x", topic="/projects/Q/topics/T")
 
     (request,) = receiving.wait(1, "/ok/name")
     assert json.loads(request.body)["subscription"] == "projects/Q/subscriptions/S"
@@ -160,10 +140,10 @@ def test_a_project_that_is_renamed_goes_on_under_its_name(client: Client, receiv
     wait_until(lambda: client.ask("GET", renamed)["pushStatus"] == f"Subscription {renamed} is currently active")
 
 
-def test_nothing_is_delivered_after_going_back_to_pull_nor_after_a_deletion(client: Client, receiving: Receiving):
+def test_nothing_is_delivered_after_going_back_to_pull_nor_after_a_deletion(client: Served, receiving: Receiving):
     config = subscribed(client, receiving, "/ok/pull")
     configure(client, {})
-    client.publish("x")
+    publish(client, "x")
     pulled = client.ask("POST", SUB + ":pull", {"maxMessages": "1"})["receivedMessages"]
     assert [each["message"]["messageId"] for each in pulled] == ["0"]
     client.ask("POST", SUB + ":acknowledge", {"ackIds": [each["ackId"] for each in pulled]})
@@ -171,40 +151,34 @@ def test_nothing_is_delivered_after_going_back_to_pull_nor_after_a_deletion(clie
     configure(client, config)
     verify(client, receiving)
     assert client.ask("DELETE", SUB) == {"message": f"Subscription {SUB} deactivated"}
-    client.publish("y")
+    publish(client, "y")
     client.ask("PUT", SUB, {"topic": TOPIC[1:]})
-    client.publish("z")
+    publish(client, "z")
     assert receiving.requests("/ok/pull") == []
 
 
 @pytest.mark.long
 def test_what_was_not_delivered_at_a_stop_is_delivered_after_the_next_start(tmp_path: Path, receiving: Receiving):
     settings = settings_for(receiving)
-    with served(tmp_path / "ams-data", **settings) as made:
-        client = Client(made)
+    with served(tmp_path / "ams-data", **settings) as client:
         client.ask("POST", "/projects/P", {})
         client.ask("PUT", TOPIC)
         subscribed(client, receiving, "/ok/start")
-        client.publish("a")
+        publish(client, "a")
         acknowledged(client, 1)
-        client.close()
 
-    with served(tmp_path / "ams-data", push_inside=False) as made:
-        client = Client(made)
-        client.publish("b")
+    with served(tmp_path / "ams-data", push_inside=False) as client:
+        publish(client, "b")
         assert status(client) == "Push server is currently unavailable"
         assert client.ask("GET", "/status")["push_servers"] == [
             {"endpoint": "internal", "status": "Push server is currently unavailable"}
         ]
-        client.close()
 
-    with served(tmp_path / "ams-data", **settings) as made:
-        client = Client(made)
+    with served(tmp_path / "ams-data", **settings) as client:
         acknowledged(client, 2)
         assert client.ask("GET", "/status") == {
             "status": "ok", "push_servers": [{"endpoint": "internal", "status": "SERVING"}]
         }  # fmt: skip
-        client.close()
     assert ids(receiving, "/ok/start") == ["0", "1"]
 
 

@@ -5,9 +5,9 @@ again.
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from ams.core.clock import ManualClock, Milliseconds, SystemClock
 from ams.core.messages import Message, Stored, message
@@ -21,9 +21,19 @@ from tests.storage.log.idempotency_store import MemoryIdempotencyStore
 from tests.support.parts import kafka_prefix, kafka_servers
 from tests.support.unreliable_disk import UnreliableDisk
 
+L = TypeVar("L", EmbeddedLog, KafkaLog)
 HOUR = 3_600_000
 SMALL: dict[str, Any] = {"min_free_bytes": 0, "reserve_bytes": 0, "check_interval_ms": 3_600_000}
 """Options for tests: no room kept, and retention only when asked for."""
+
+
+@contextlib.asynccontextmanager
+async def _closed_at_the_end(opening: Awaitable[L]) -> AsyncIterator[L]:
+    log = await opening
+    try:
+        yield log
+    finally:
+        await log.close()
 
 
 @dataclass
@@ -33,8 +43,7 @@ class Embedded:
     folder: str = "/log"
     options: dict[str, Any] = field(default_factory=dict)
     supervisor: Supervisor | None = None
-    logs: list[EmbeddedLog] = field(default_factory=list)
-    """All that were opened on it."""
+    logs: list[EmbeddedLog] = field(default_factory=list)  # all that were opened on it
 
     async def let_pass(self, milliseconds: int) -> None:
         """Let so much time pass for the log."""
@@ -48,13 +57,8 @@ class Embedded:
         """Whether a publish time given just now is right."""
         return time == self.clock.now
 
-    @contextlib.asynccontextmanager
-    async def opened(self, **options: Any) -> AsyncIterator[EmbeddedLog]:
-        log = await self.open(**options)
-        try:
-            yield log
-        finally:
-            await log.close()
+    def opened(self, **options: Any) -> contextlib.AbstractAsyncContextManager[EmbeddedLog]:
+        return _closed_at_the_end(self.open(**options))
 
     async def open(self, **options: Any) -> EmbeddedLog:
         settings = LogOptions(**(SMALL | self.options | options))
@@ -101,13 +105,8 @@ class Kafka:
     def is_now(self, time: Milliseconds) -> bool:
         return 0 <= SystemClock().wall() - time < LATE
 
-    @contextlib.asynccontextmanager
-    async def opened(self, **options: Any) -> AsyncIterator[KafkaLog]:
-        log = await self.open(**options)
-        try:
-            yield log
-        finally:
-            await log.close()
+    def opened(self, **options: Any) -> contextlib.AbstractAsyncContextManager[KafkaLog]:
+        return _closed_at_the_end(self.open(**options))
 
     async def open(self, **options: Any) -> KafkaLog:
         return await KafkaLog.open(self.options(**options), self.idempotency)

@@ -10,6 +10,7 @@ from ams.core.errors import InvalidInput, KeyReused, TopicGone
 from ams.core.messages import Message, message, ordering_key_of
 from ams.core.names import TopicId, new_topic_id
 from ams.core.runs import runs_of
+from ams.storage.log import base
 from ams.storage.log.base import Bounds, Log, Totals
 from tests.storage.log.engines import Embedded, Engine, all_fragments, fragments, new_topic, numbered, texts
 
@@ -70,6 +71,23 @@ async def test_an_empty_or_long_key_is_refused_and_nothing_is_stored(log: Log, t
         with pytest.raises(InvalidInput):
             await log.append(topic, texts("a"), key=key)
     assert await log.bounds(topic) == Bounds(0, 0)
+
+
+async def test_what_another_process_remembered_of_a_content_stays_valid(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each process sums up contents with a secret of its own, which it notes beside the sum."""
+    async with engine.opened() as log:
+        topic = await new_topic(log)
+        first = await log.append(topic, texts("a"), key="k")
+
+    other = bytes(8)
+    monkeypatch.setattr(base, "_SECRET", other)
+    monkeypatch.setattr(base, "_MAC", base._mac(other))
+    async with engine.opened() as log:
+        assert await log.append(topic, texts("a"), key="k") == first
+        with pytest.raises(KeyReused):
+            await log.append(topic, texts("b"), key="k")
 
 
 async def test_appends_with_the_same_key_at_once_are_stored_once(log: Log, topic: TopicId):

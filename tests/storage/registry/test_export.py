@@ -31,11 +31,10 @@ from ams.storage.registry.registry import Registry
 from ams.storage.secrets import token_hash
 
 LINES = (
-    User(name="u", token="t", service_roles=("service_admin",)),
-    Project(name="P", created_by="u"),
+    User(name="u", token="t", service_roles=("service_admin",)), Project(name="P", created_by="u"),
     Membership(user="u", project="P", roles=("project_admin", "consumer")),
     Topic(project="P", name="T", authorized=("u",)),
-)
+)  # fmt: skip
 
 IDENTITY = (
     NamedToken(user="u", name="n", hash=token_hash("shown once"), rights=(Right("*", "projects/P"),), expires_on=5),
@@ -118,13 +117,12 @@ async def test_labels_and_what_is_said_of_schemas_are_filled_in_as_they_were(reg
 
 async def test_what_older_exports_do_not_say_is_not_there(registry: Registry):
     bare = (
-        b'{"kind":"user","name":"u"}',
-        b'{"kind":"project","name":"P"}',
+        b'{"kind":"user","name":"u"}', b'{"kind":"project","name":"P"}',
         b'{"kind":"schema","project":"P","name":"X","revisions":[{"revision":2,"type":"json"}]}',
         b'{"kind":"topic","project":"P","name":"T","schema":"X"}',
         b'{"kind":"subscription","project":"P","name":"S","topic":"T"}',
         b'{"kind":"snapshot","project":"P","name":"N","topic":"T","created_on":1,"expires_on":2}',
-    )
+    )  # fmt: skip
     await registry.fill([decoded(each) for each in bare], {}, nothing)
 
     new = (b"labels", b"deleted_schema", b"last_revision", b"first_revision", b"schema_encoding")

@@ -28,13 +28,11 @@ EVERYTHING = PageRequest()
 LABELS = {"team": "weather", "stufe": "größer", "empty": "", "quoted": '"\\\0'}
 
 MAKERS: Mapping[str, Callable[..., Awaitable[Any]]] = {
-    "Project": lambda registry, _, name: make_project(registry, name),
-    "Topic": new_topic,
-    "Subscription": new_subscription,
-    "Schema": new_schema,
+    "Project": lambda registry, _, name: make_project(registry, name), "Topic": new_topic,
+    "Subscription": new_subscription, "Schema": new_schema,
     "User": lambda registry, project, name: make_user(registry, name, {project.id: ()}),
     "User registration": lambda registry, _, name: registry.registrations.create(Applicant(name)),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", MAKERS)

@@ -186,8 +186,7 @@ async def test_a_topic_remembers_that_its_schema_was_deleted(registry: Registry,
 
 
 N = "N"
-LATER = 1000
-"""Milliseconds that a snapshot stays."""
+LATER = 1000  # milliseconds that a snapshot stays
 
 
 def snapshot(clock: ManualClock, topic: Topic, name: str = "N") -> Snapshot:

@@ -31,10 +31,8 @@ T = TypeVar("T")
 
 class Receiving:
     def __init__(self, base: str, ca: str, pid: int) -> None:
-        self.base = base
-        """`https://127.0.0.1:PORT`."""
-        self.ca = ca
-        """File of the CA that its certificate is of."""
+        self.base = base  # `https://127.0.0.1:PORT`
+        self.ca = ca  # file of the CA that its certificate is of
         self.pid = pid
         self.port = urlsplit(base).port or 0
         self._trust = ssl.create_default_context(cafile=ca)

@@ -23,8 +23,7 @@ from tests.support import authorities
 from tests.support.authorities import DAY, NO_CA, NOW, key_usage
 
 HERE = ("localhost", "receiver.example", "*.receiver.example", "127.0.0.1", "::1")
-ALERT = b"\x15\x03\x01\x00\x02\x02\x46"
-"""Fatal, protocol version."""
+ALERT = b"\x15\x03\x01\x00\x02\x02\x46"  # fatal, protocol version
 Make = Callable[[], asyncio.BaseProtocol]
 
 

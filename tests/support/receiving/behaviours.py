@@ -29,8 +29,7 @@ import pybase64
 from tests.support.receiving.protocol import Conversation
 from tests.support.receiving.requests import Received
 
-Words = Sequence[str]
-"""Of the path, after the first."""
+Words = Sequence[str]  # of the path, after the first
 Doing = Callable[[Conversation, Received, Words], Awaitable[None] | None]
 
 PIECE = b"a" * 65536

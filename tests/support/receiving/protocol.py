@@ -10,8 +10,7 @@ from tests.support.receiving.requests import Memory, Received
 Behaviour = Callable[["Conversation", Received], Awaitable[None] | None]
 """Answers a request at once, or returns what answers it later."""
 _END = b"\r\n\r\n"
-_HANDSHAKE = b"\x16\x03"
-"""How TLS begins."""
+_HANDSHAKE = b"\x16\x03"  # how TLS begins
 
 
 class Conversation(asyncio.Protocol):

@@ -5,21 +5,16 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-REMEMBERED = 100_000
-"""Newest requests."""
+REMEMBERED = 100_000  # newest requests
 
 
 class Received(msgspec.Struct, frozen=True):
     method: str
-    target: str
-    """Path and query, as they came."""
-    headers: dict[str, str]
-    """Names in lower case."""
+    target: str  # path and query, as they came
+    headers: dict[str, str]  # names in lower case
     body: str
-    time: float
-    """When it had come whole, seconds since the epoch."""
-    connection: int
-    """Which connection it came on, counted from 1."""
+    time: float  # when it had come whole, seconds since the epoch
+    connection: int  # which connection it came on, counted from 1
     port: int
 
     @property
@@ -38,10 +33,8 @@ class Memory:
     by_path: Counter[str] = field(default_factory=Counter)
     total: int = 0
     connections: int = 0
-    failures: Counter[str] = field(default_factory=Counter)
-    """By target, of those that fail a few times."""
-    hashes: dict[int, str] = field(default_factory=dict)
-    """What each port shows as verification hash; 0: all others."""
+    failures: Counter[str] = field(default_factory=Counter)  # by target, of those that fail a few times
+    hashes: dict[int, str] = field(default_factory=dict)  # what each port shows as verification hash; 0: all others
 
     def note(self, request: Received, *, whole: bool) -> None:
         """Count a request; remember it when `whole`."""

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from local_cluster.jars import ROOT, Jars, once, there
+from tests.support.marks import skip_without
 
 HERE = Path(__file__).parent
 _NODE = ROOT / ".parts" / "google-node-6.2.0"
@@ -27,7 +28,7 @@ def _python(folder: Path) -> None:
 
 def _node(folder: Path) -> None:
     if not _NODE.is_dir() and shutil.which("npm") is None:
-        pytest.skip("npm is missing, which fetches Google's client for Node")
+        skip_without("npm", "npm is missing, which fetches Google's client for Node")
     (folder / "node_modules").symlink_to(once(_NODE, _npm) / "node_modules")
 
 
@@ -41,7 +42,7 @@ def _go(folder: Path) -> None:
     """Go itself keeps what it fetches and builds, for all clones of a machine."""
     wanted, here = _go_version((HERE / "go.mod").read_text()), _go_version(_run(folder, "go", "env", "GOVERSION"))
     if here < wanted:
-        pytest.skip(f"Google's client for Go needs Go {wanted}, this is {here}")
+        skip_without("go", f"Google's client for Go needs Go {wanted}, this is {here}")
     for name in ("go.mod", "go.sum"):
         shutil.copy(HERE / name, folder)
     _run(folder, "go", "mod", "download")
@@ -49,7 +50,7 @@ def _go(folder: Path) -> None:
 
 def _java(folder: Path) -> None:
     if not _JAVA.folder.is_dir() and shutil.which("mvn") is None:
-        pytest.skip("Maven is missing, which fetches Google's client for Java")
+        skip_without("maven", "Maven is missing, which fetches Google's client for Java")
     (folder / "jars").symlink_to(there(_JAVA))
 
 
@@ -67,10 +68,8 @@ def _run(folder: Path, *command: str) -> str:
 
 class Language(NamedTuple):
     name: str
-    get: Callable[[Path], None]
-    """Puts the client where a program in this folder finds it."""
-    streams: int
-    """How many its program opens, for two subscriptions."""
+    get: Callable[[Path], None]  # puts the client where a program in this folder finds it
+    streams: int  # how many its program opens, for two subscriptions
     receiver: tuple[str, str] = ("", "")
     """The file of the program that works on until it is killed, and the command for it; empty: there is none."""
 

@@ -25,16 +25,14 @@ class Ask(NamedTuple):
     body: str = ""
     chunked: bool = False
     """The length of the body is not known before; clients that cannot do so send it with its length."""
-    expect: bool = False
-    """Wait for `100 Continue` before the body, where the client can."""
+    expect: bool = False  # wait for `100 Continue` before the body, where the client can
     close: bool = False
 
 
 class Told(NamedTuple):
     status: int
     body: str
-    version: str
-    """Of HTTP, `1.0` or `1.1`; empty where the client does not tell."""
+    version: str  # of HTTP, `1.0` or `1.1`; empty where the client does not tell
 
     @property
     def document(self) -> Any:

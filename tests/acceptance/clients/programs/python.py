@@ -10,8 +10,7 @@ from typing import Any
 
 PIECE = 50_000
 VERSIONS = {10: "1.0", 11: "1.1"}
-Answer = tuple[int, str, str]
-"""Status, body, and version of HTTP."""
+Answer = tuple[int, str, str]  # status, body, and version of HTTP
 
 
 def _headers(ask: dict[str, Any]) -> dict[str, str]:

@@ -33,13 +33,12 @@ class Senders:
         key, other_key = (rsa.generate_private_key(65537, 2048) for _ in range(2))
         usage = (key_usage("digital_signature", "key_encipherment"),)
         made = {
-            "ca": authority,
-            "other": Authority.make("other"),
+            "ca": authority, "other": Authority.make("other"),
             "site": authority.signs(name_of(SITE), extensions=usage, key=key),
             "curved": authority.signs(name_of(CURVED), extensions=usage),
             "old": authority.signs(name_of(SITE), extensions=usage, key=key, not_after=TODAY - timedelta(days=1)),
             "stranger": authority.signs("stranger", extensions=usage, key=other_key),
-        }
+        }  # fmt: skip
         for name, each in made.items():
             each.write(folder, name)
 
@@ -114,9 +113,8 @@ def test_a_signature_of_another_key_is_refused(senders: Senders) -> None:
     # Signed by the authority's key, but said to be by the site.
     forged = openssl(
         *("cms", "-sign", "-signer", senders.path("ca"), "-inkey", senders.key("ca"), "-text", "-nocerts"),
-        *("-certfile", senders.path("site")),
-        given=TEXT,
-    )
+        *("-certfile", senders.path("site")), given=TEXT,
+    )  # fmt: skip
 
     assert refused(forged) == "signature: the signer's certificate is not inside"
 
@@ -141,8 +139,7 @@ def test_an_encrypted_text_is_opened_with_its_key_and_set_aside_without(senders:
 @pytest.mark.parametrize(
     ("headers", "reason"),
     [
-        (b"MIME-Version: 1.0\n", "ends in its headers"),
-        (b"Content-Type: image/png\n\n", "content type"),
+        (b"MIME-Version: 1.0\n", "ends in its headers"), (b"Content-Type: image/png\n\n", "content type"),
         (b"Content-Type: multipart/signed\n\nx", "one text and one signature"),
         (b"Content-Type: multipart/signed; boundary=b\n\n--b\nx\n--b--\n", "one text and one signature"),
         (b"Content-Type: multipart/signed; boundary=b\n\n--b\n\nx\n--b\n\nx\n--b--\n", "signature: cannot be read"),
@@ -150,7 +147,7 @@ def test_an_encrypted_text_is_opened_with_its_key_and_set_aside_without(senders:
         (b"Content-Type: text/plain\nContent-Transfer-Encoding: base64\n\nx", "is not base64"),
         (b"Content-Type: application/pkcs7-mime; smime-type=signed-data\n\nx", "not as a part beside"),
     ],
-)
+)  # fmt: skip
 def test_envelopes_that_cannot_be_opened_say_why(headers: bytes, reason: str) -> None:
     assert reason in refused(headers)
 

@@ -32,56 +32,30 @@ from tests.pipeline.jobs.accounting.texts import (
 from tests.pipeline.jobs.inputs_page import Input, inputs, rows, shown
 
 FORMS = {
-    "job": forms.JOB,
-    "summary": forms.JOB_SUMMARY,
-    "normalised": forms.NORMALISED_SUMMARY,
-    "sync": forms.SYNC,
-    "vm": forms.VM,
-    "vm summary": forms.VM_SUMMARY,
-    "ip": forms.PUBLIC_IP,
-    "accelerator": forms.ACCELERATOR,
-    "energy": forms.ENERGY,
-    "StAR": forms.STORAGE,
-    "CAR": forms.CAR_JOB,
-}
+    "job": forms.JOB, "summary": forms.JOB_SUMMARY, "normalised": forms.NORMALISED_SUMMARY, "sync": forms.SYNC,
+    "vm": forms.VM, "vm summary": forms.VM_SUMMARY, "ip": forms.PUBLIC_IP, "accelerator": forms.ACCELERATOR,
+    "energy": forms.ENERGY, "StAR": forms.STORAGE, "CAR": forms.CAR_JOB,
+}  # fmt: skip
 INPUTS = inputs("accounting", frozenset(FORMS))
 BEGINNINGS = [tuple(row) for row in rows("accounting", "Forms")]
 
 NORMALISED = {
     **{key: value for key, value in SUMMARY.items() if not key.startswith("ServiceLevel")},
-    "NormalisedWallDuration": "10000",
-    "NormalisedCpuDuration": "9000",
-}
+    "NormalisedWallDuration": "10000", "NormalisedCpuDuration": "9000",
+}  # fmt: skip
 VM_SUMMARY = {"SiteName": "SITE-B", "Month": "3", "Year": "2024", "NumberOfVMs": "2"}
 STORAGE = {
-    "RecordIdentity@recordId": "1",
-    "RecordIdentity@createTime": "2024-03-05T23:50:00Z",
-    "StorageSystem": "se",
-    "StartTime": "2024-03-05T00:00:00Z",
-    "EndTime": "2024-03-05T23:45:00Z",
-    "ResourceCapacityUsed": "900",
-}
+    "RecordIdentity@recordId": "1", "RecordIdentity@createTime": "2024-03-05T23:50:00Z", "StorageSystem": "se",
+    "StartTime": "2024-03-05T00:00:00Z", "EndTime": "2024-03-05T23:45:00Z", "ResourceCapacityUsed": "900",
+}  # fmt: skip
 COMPUTE = {
-    "JobIdentity/LocalJobId": "1001",
-    "WallDuration": "PT1H",
-    "CpuDuration": "PT50M",
-    "StartTime": "2024-03-05T09:13:20Z",
-    "EndTime": "2024-03-05T10:20:00Z",
-    "Site": "SITE-A",
-}
+    "JobIdentity/LocalJobId": "1001", "WallDuration": "PT1H", "CpuDuration": "PT50M",
+    "StartTime": "2024-03-05T09:13:20Z", "EndTime": "2024-03-05T10:20:00Z", "Site": "SITE-A",
+}  # fmt: skip
 RECORDS: Mapping[str, Mapping[str, Any]] = {
-    "job": JOB,
-    "summary": SUMMARY,
-    "normalised": NORMALISED,
-    "sync": SYNC,
-    "vm": VM,
-    "vm summary": VM_SUMMARY,
-    "ip": ADDRESS,
-    "accelerator": ACCELERATOR,
-    "energy": ENERGY,
-    "StAR": STORAGE,
-    "CAR": COMPUTE,
-}
+    "job": JOB, "summary": SUMMARY, "normalised": NORMALISED, "sync": SYNC, "vm": VM, "vm summary": VM_SUMMARY,
+    "ip": ADDRESS, "accelerator": ACCELERATOR, "energy": ENERGY, "StAR": STORAGE, "CAR": COMPUTE,
+}  # fmt: skip
 """A record of each form."""
 LEVELS = {"ServiceLevel": "11.4", "ServiceLevelType": "hepspec", "ServiceLevel@type": "hepspec"}
 
@@ -315,11 +289,10 @@ ARC = """<?xml version="1.0" encoding="utf-8"?>
 """As ARC writes it, and a record of another program beside it."""
 
 ATTRIBUTES = (
-    "",
-    '<sr:GroupAttribute sr:attributeType="role">cmsphedex</sr:GroupAttribute>',
+    "", '<sr:GroupAttribute sr:attributeType="role">cmsphedex</sr:GroupAttribute>',
     '<sr:GroupAttribute attributeType="role">poweruser</sr:GroupAttribute>',
     '<sr:GroupAttribute sr:attributeType="authority">/O=Grid/CN=auth</sr:GroupAttribute>',
-)
+)  # fmt: skip
 STORED = """<sr:StorageUsageRecord>
     <sr:RecordIdentity sr:createTime="2024-03-05T02:42:15Z" sr:recordId="{number}"/>
     <sr:StorageSystem>se.site-f.example</sr:StorageSystem>
@@ -397,11 +370,9 @@ def test_storage_of_roles_and_other_attributes_stays_apart() -> None:
     assert {row["site"] for row in rows} == {"SITE-F"}
     owners = [(row["vo"], row.get("vo_role"), row.get("vo_attributes")) for row in rows]
     assert owners == [
-        ("cms", None, None),
-        ("cms", "cmsphedex", None),
-        ("cms", "poweruser", None),
+        ("cms", None, None), ("cms", "cmsphedex", None), ("cms", "poweruser", None),
         ("cms", None, "authority=/O=Grid/CN=auth"),
-    ]
+    ]  # fmt: skip
 
 
 def test_one_byte_that_is_not_utf_8_costs_its_record_alone() -> None:
@@ -479,28 +450,21 @@ def test_a_text_in_the_encoding_it_tells_is_whole() -> None:
 
 
 MESSAGES = {
-    "text": text(INDIVIDUAL, JOB, JOB),
-    "machines": text(CLOUD, VM),
-    "storage": ROLES,
-    "jobs": CAR,
+    "text": text(INDIVIDUAL, JOB, JOB), "machines": text(CLOUD, VM), "storage": ROLES, "jobs": CAR,
     "json": json.dumps({"Type": "APEL Public IP message", "Version": "0.2", "UsageRecords": [ADDRESS]}),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", MESSAGES)
 @pytest.mark.parametrize(
     ("mark", "encoding", "end"),
     [
-        (b"", "utf-8", "\r\n"),
-        (b"", "utf-8", "\r"),
-        (codecs.BOM_UTF8, "utf-8", "\n"),
-        (codecs.BOM_UTF16_LE, "utf-16-le", "\n"),
-        (codecs.BOM_UTF16_BE, "utf-16-be", "\n"),
-        (codecs.BOM_UTF32_LE, "utf-32-le", "\n"),
-        (codecs.BOM_UTF32_BE, "utf-32-be", "\n"),
+        (b"", "utf-8", "\r\n"), (b"", "utf-8", "\r"), (codecs.BOM_UTF8, "utf-8", "\n"),
+        (codecs.BOM_UTF16_LE, "utf-16-le", "\n"), (codecs.BOM_UTF16_BE, "utf-16-be", "\n"),
+        (codecs.BOM_UTF32_LE, "utf-32-le", "\n"), (codecs.BOM_UTF32_BE, "utf-32-be", "\n"),
     ],
     ids=repr,
-)
+)  # fmt: skip
 def test_texts_are_read_by_their_mark_whatever_ends_lines(name: str, mark: bytes, encoding: str, end: str) -> None:
     assert read(mark + MESSAGES[name].replace("\n", end).encode(encoding)) == read(MESSAGES[name])
 

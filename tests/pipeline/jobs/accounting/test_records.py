@@ -123,11 +123,10 @@ def test_a_text_of_no_kind_we_know_is_refused_whole(first: str) -> None:
     [
         ({}, ("atlas", "/atlas", "Role=production")),
         ({"FQAN": "/atlas/higgs/Role=NULL/Capability=NULL;/atlas/Role=pilot"}, ("atlas", "/atlas/higgs", None)),
-        ({"FQAN": "vo.access.egi.eu"}, ("vo.access.egi.eu", None, None)),
-        ({"FQAN": "/"}, (None, "/", None)),
+        ({"FQAN": "vo.access.egi.eu"}, ("vo.access.egi.eu", None, None)), ({"FQAN": "/"}, (None, "/", None)),
         ({"VO": "cms"}, ("cms", "/atlas", "Role=production")),
     ],
-)
+)  # fmt: skip
 def test_an_fqan_gives_vo_group_and_role_where_the_record_does_not(
     names: dict[str, str], expected: tuple[str | None, ...]
 ) -> None:
@@ -191,13 +190,10 @@ def test_a_job_in_xml_is_the_job_in_text() -> None:
 @pytest.mark.parametrize(
     "document",
     [
-        "<open>",
-        "<other/>",
-        "<?xml version='1.0' encoding='no-such'?><a/>",
-        "<!DOCTYPE a [<!ENTITY b 'c'>]><a>&b;</a>",
-        "<!DOCTYPE a SYSTEM 'file:///etc/hostname'><a/>",
+        "<open>", "<other/>", "<?xml version='1.0' encoding='no-such'?><a/>",
+        "<!DOCTYPE a [<!ENTITY b 'c'>]><a>&b;</a>", "<!DOCTYPE a SYSTEM 'file:///etc/hostname'><a/>",
     ],
-)
+)  # fmt: skip
 def test_xml_that_is_not_safe_or_not_ours_is_refused(document: str) -> None:
     with pytest.raises(Broken):
         list(records(document.encode(), NOW))
@@ -251,12 +247,11 @@ def test_a_whole_number_is_read_from_text_as_from_json(number: int) -> None:
 REFUSED: dict[values.Read, list[object]] = {
     values.whole: ["1_000", "1.5", "１２", "", " 1", "0x10", "-1", "-1.0", True, 1.5, None, [], str(10**30), 10**30],
     values.number: ["nan", "inf", "1e", "1e999", "1e99", ".5", "1_0.5", True, float("nan"), {}, 10**400],
-    values.text: ["x" * 256, "a\0b", 3, None],
-    values.duration: [str(values.LONGEST_DURATION + 1)],
+    values.text: ["x" * 256, "a\0b", 3, None], values.duration: [str(values.LONGEST_DURATION + 1)],
     values.iso_duration: ["P1M", "P", "PT", "6704", "PT-5S", "P1Y"],
     values.moment: ["yesterday", "9999-12-31T23:59:59-12:00", "1969-12-31T23:59:59Z", str(values.LAST_SECOND + 1)],
     values.levels: ["{}", "{hepspec}", "{hepspec: 1, HEPSPEC: 2}", "{hepspec: 1", "{a: 1,}", "{a: -1}"],
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -39,12 +39,9 @@ def test_a_machine_used_in_a_month_what_it_did_not_use_before(spark: SparkSessio
     used = summaries.usage(summaries.machines(records))
 
     assert {row.month: (row.wall, row.reset) for row in used.collect()} == {
-        "2024-01": (100, False),
-        "2024-03": (150, False),
-        "2024-04": (0, False),
-        "2024-05": (40, True),
+        "2024-01": (100, False), "2024-03": (150, False), "2024-04": (0, False), "2024-05": (40, True),
         "2024-06": (5, False),
-    }
+    }  # fmt: skip
 
 
 @pytest.mark.long
@@ -69,10 +66,8 @@ def test_what_sites_told_stands_beside_what_came_also_without_a_submit_host(spar
     found = summaries.comparison(told, came, frame(spark, JOB_SUMMARIES, {**of_host, "site": "B", "jobs": 3}))
 
     assert {row.site: (row.told, row.missing, row.surplus) for row in found.collect()} == {
-        "SITE-A": (7, 3, 0),
-        "B": (1, 0, 2),
-        "C": (None, None, None),
-    }
+        "SITE-A": (7, 3, 0), "B": (1, 0, 2), "C": (None, None, None),
+    }  # fmt: skip
 
 
 WORKED = Path(__file__).with_name("worked.md").read_text()

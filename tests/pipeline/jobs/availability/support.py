@@ -13,12 +13,9 @@ from ams.pipeline.jobs.availability.parse import RESULT_SCHEMAS, Shape
 WORKED = Path(__file__).with_name("worked")
 PROFILES = {
     "metric_profile": str(WORKED / "metric_profile.json"),
-    "aggregation_profile": str(WORKED / "aggregation_profile.json"),
-    "topology": str(WORKED / "topology.json"),
-    "groups": str(WORKED / "groups.json"),
-    "downtimes": str(WORKED / "downtimes.json"),
-    "report": "Critical",
-}
+    "aggregation_profile": str(WORKED / "aggregation_profile.json"), "topology": str(WORKED / "topology.json"),
+    "groups": str(WORKED / "groups.json"), "downtimes": str(WORKED / "downtimes.json"), "report": "Critical",
+}  # fmt: skip
 
 
 def record(timestamp: str, service: str, hostname: str, metric: str, status: str, **others: Any) -> dict[str, Any]:

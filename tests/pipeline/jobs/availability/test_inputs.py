@@ -95,10 +95,8 @@ def test_the_items_of_one_date_hold_until_the_next_date() -> None:
         return [each.hostname for each in sites["A"]] if sites else []
 
     assert {day: on(day) for day in ("2024-02-01", "2024-03-04", "2024-03-05")} == {
-        "2024-02-01": ["w1"],
-        "2024-03-04": ["w1"],
-        "2024-03-05": ["w2"],
-    }
+        "2024-02-01": ["w1"], "2024-03-04": ["w1"], "2024-03-05": ["w2"],
+    }  # fmt: skip
     assert in_force({}, "2024-03-05") is None
     assert sites_of([]) == {}
 
@@ -142,12 +140,10 @@ NIGHT = {"start_time": "2024-03-05T00:00:00Z", "end_time": "2024-03-05T06:00:00Z
 SPAN = Span(0, 6 * 3600, "UNKNOWN")
 DOWN = {"hostname": "w1", "service": "webdav", **NIGHT}
 REQUEST = {
-    **NIGHT,
-    "exclude": ["A"],
-    "exclude_metrics": [{"metric": "dav"}],
+    **NIGHT, "exclude": ["A"], "exclude_metrics": [{"metric": "dav"}],
     "exclude_monitoring_source": [{"host": "mon1", **NIGHT}],
     "applied_status_changes": [{"state": "CRITICAL", "group": "A"}],
-}
+}  # fmt: skip
 BOTH, OR = ("webdav", "SRM"), {"operation": "OR"}
 COUNTED_TAGS = {"monitored": "1", "production": "1"}
 FILES: dict[str, tuple[Any, Any]] = {
@@ -235,9 +231,8 @@ DATUMS: dict[str, dict[str, Any]] = {
     "result": record("2024-03-05T10:20:30Z", "webdav", "w1", "dav", "CRITICAL", actual_data="none"),
     "group_endpoints": {"type": "-", "group": "A", "service": "webdav", "hostname": "w1", "tags": {"monitored": "1"}},
     "group_groups": {"type": "-", "group": "N", "subgroup": "A", "tags": {}},
-    "metric_profile": {"profile": "-", "service": "webdav", "metric": "dav", "tags": {}},
-    "downtimes": DOWN,
-}
+    "metric_profile": {"profile": "-", "service": "webdav", "metric": "dav", "tags": {}}, "downtimes": DOWN,
+}  # fmt: skip
 """A datum of each kind of message."""
 
 
@@ -300,11 +295,10 @@ def test_lists_of_downtimes_hold_for_their_days(tmp_path: Path) -> None:
     backwards = {**DOWN, "end_time": "2024-03-01T00:00:00Z"}
     answer = {
         "data": [
-            {"date": "2024-03-05", "endpoints": [DOWN, backwards]},
-            {"date": "2024-03-06", "endpoints": None},
+            {"date": "2024-03-05", "endpoints": [DOWN, backwards]}, {"date": "2024-03-06", "endpoints": None},
             {"date": "2024-03-07", "id": "1", "name": "x", "endpoints": [other]},
         ]
-    }
+    }  # fmt: skip
 
     found = read(tmp_path, "downtimes", answer)
 
@@ -337,10 +331,9 @@ def test_a_status_that_is_applied_holds_where_its_last_name_is(
 
 def test_of_statuses_that_are_applied_the_one_that_names_more_counts() -> None:
     changes = [
-        {"state": "CRITICAL", "service": "webdav", "group": "A"},
-        {"state": "OK", "service": "webdav"},
+        {"state": "CRITICAL", "service": "webdav", "group": "A"}, {"state": "OK", "service": "webdav"},
         {"state": "EXCLUDED", "service": "webdav"},
-    ]
+    ]  # fmt: skip
     request = msgspec.convert({**NIGHT, "exclude": ["A"], "applied_status_changes": changes}, documents.Request)
 
     found = list(overrides("2024-03-05", [], [request], Defaults()))

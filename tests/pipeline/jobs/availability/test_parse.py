@@ -14,16 +14,10 @@ from ams.pipeline.jobs.availability.parse import LIST_SCHEMAS, Shape, lists, par
 from tests.pipeline.jobs.availability.support import datum, record
 
 RESULT = record(
-    "2024-03-05T10:20:30Z",
-    "webdav",
-    "w1.site-a.example",
-    "ch.cern.WebDAV",
-    "WARNING",
-    monitoring_host="mon1.example.org",
-    actual_data="time=2.227776s;;;0.000000 size=69485B;;;0",
-    summary="slow",
+    "2024-03-05T10:20:30Z", "webdav", "w1.site-a.example", "ch.cern.WebDAV", "WARNING",
+    monitoring_host="mon1.example.org", actual_data="time=2.227776s;;;0.000000 size=69485B;;;0", summary="slow",
     tags={"endpoint_group": "SITE-A", "vofqan": None},
-)
+)  # fmt: skip
 SHAPES: list[Shape] = ["current", "without_actual_data", "actual_data_last"]
 
 ENDPOINT = {"type": "SITES", "group": "A", "service": "webdav", "hostname": "w1", "tags": {"monitored": "1", "x": "y"}}
@@ -36,17 +30,11 @@ def test_a_result_is_read_in_the_shape_it_was_written_in(shape: Shape) -> None:
     [found] = parse_results(shape)(datum(RESULT, shape), {"partition_date": "2024-03-05"})
 
     assert found == {
-        "date": "2024-03-05",
-        "timestamp": datetime(2024, 3, 5, 10, 20, 30, tzinfo=UTC),
-        "service": "webdav",
-        "hostname": "w1.site-a.example",
-        "metric": "ch.cern.WebDAV",
-        "status": "WARNING",
-        "monitoring_host": "mon1.example.org",
-        "summary": "slow",
-        "message": "",
+        "date": "2024-03-05", "timestamp": datetime(2024, 3, 5, 10, 20, 30, tzinfo=UTC), "service": "webdav",
+        "hostname": "w1.site-a.example", "metric": "ch.cern.WebDAV", "status": "WARNING",
+        "monitoring_host": "mon1.example.org", "summary": "slow", "message": "",
         "response_time": None if shape == "without_actual_data" else 2.227776,
-    }
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -81,15 +69,10 @@ def test_the_result_itself_says_its_day(attributes: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("performance", "seconds"),
     [
-        ("time=0.5s;;;0.000000", 0.5),
-        ("size=6B;;;0 time=250ms;;;0", 0.25),
-        ("'time'=3", 3.0),
-        ("uptime=4s", None),
-        ("time=fast", None),
-        ("time=1.2.3s", None),
-        ("", None),
+        ("time=0.5s;;;0.000000", 0.5), ("size=6B;;;0 time=250ms;;;0", 0.25), ("'time'=3", 3.0), ("uptime=4s", None),
+        ("time=fast", None), ("time=1.2.3s", None), ("", None),
     ],
-)
+)  # fmt: skip
 def test_the_response_time_is_the_time_of_the_performance_data(performance: str, seconds: float | None) -> None:
     assert response_time(performance) == seconds
 

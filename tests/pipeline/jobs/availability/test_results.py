@@ -124,11 +124,9 @@ def test_the_statuses_are_those_worked_by_hand(spark: SparkSession, monitored: M
     midnight = F.unix_timestamp(F.lit(f"{DAY} 00:00:00"))
 
     found = site.select(
-        *("type", "service", "hostname"),
-        (F.unix_timestamp("start") - midnight).alias("start"),
-        (F.unix_timestamp("end") - midnight).alias("end"),
-        "status",
-    )
+        *("type", "service", "hostname"), (F.unix_timestamp("start") - midnight).alias("start"),
+        (F.unix_timestamp("end") - midnight).alias("end"), "status",
+    )  # fmt: skip
 
     assert rows(found, *found.columns) == expected
 

@@ -33,11 +33,9 @@ from ams.pipeline.report import plots
 
 EVE, TODAY = "2024-03-04", "2024-03-05"
 RULES = Rules(
-    metrics={"ce": ("jobs", "tcp"), "se": ("dav",)},
-    metric_operation=AND,
-    profile_operation=AND,
+    metrics={"ce": ("jobs", "tcp"), "se": ("dav",)}, metric_operation=AND, profile_operation=AND,
     groups=(Group(OR, {"ce": OR}), Group(OR, {"se": OR})),
-)
+)  # fmt: skip
 HOSTS = (Place("ce", "c1"), Place("ce", "c2"), Place("se", "s1"))
 MEASURED = [host._replace(metric=metric) for host in HOSTS for metric in RULES.metrics[host.service]]
 ONE = st.tuples(
@@ -149,8 +147,7 @@ def test_a_site_without_anything_that_counts_has_no_timeline() -> None:
     assert list(site_rows("B", {}, [inputs()], "Critical", DAY)) == []
 
 
-FEW = settings(max_examples=30, deadline=None)
-"""A day has 86,400 seconds, and the plain form looks at each."""
+FEW = settings(max_examples=30, deadline=None)  # a day has 86,400 seconds, and the plain form looks at each
 STATUS = st.sampled_from(STATUSES)
 SECOND = st.sampled_from([0, 1, 2, 3, 5, 8, 13, 3600, DAY - 2, DAY - 1]) | st.integers(0, DAY - 1)
 RESULTS = st.lists(st.tuples(SECOND, STATUS), max_size=8)
@@ -252,13 +249,11 @@ def test_an_order_makes_an_operation() -> None:
 COLUMNS = ["site", "date", "availability", "reliability", "partial"]
 FIGURES = pd.DataFrame(
     [
-        ("SITE-A", "2024-03-04", 100.0, 100.0, False),
-        ("SITE-B", "2024-03-05", None, None, True),
-        ("SITE-A", "2024-03-05", 70.81509, 89.46537, True),
-        ("SITE-C", "2024-03-05", 98.0, 99.0, True),
+        ("SITE-A", "2024-03-04", 100.0, 100.0, False), ("SITE-B", "2024-03-05", None, None, True),
+        ("SITE-A", "2024-03-05", 70.81509, 89.46537, True), ("SITE-C", "2024-03-05", 98.0, 99.0, True),
     ],
     columns=COLUMNS,
-)
+)  # fmt: skip
 BOARD_SPANS = {"SITE-A": [plots.Span(datetime(2024, 3, 5, tzinfo=UTC), datetime(2024, 3, 6, tzinfo=UTC), "CRITICAL")]}
 
 
@@ -267,6 +262,7 @@ def test_the_least_available_site_comes_first_and_one_without_figures_last() -> 
     [*_, figures] = sections(Board(FIGURES, BOARD_SPANS))
 
     assert "nan" not in as_page(Board(FIGURES, BOARD_SPANS))
+    assert sections(Board(FIGURES[:0], {}))[0].text == "No day has been computed yet."
     assert list(cells.columns) == ["2024-03-04", "2024-03-05"]
     assert list(cells.index) == ["SITE-A", "SITE-C", "SITE-B"]
     assert [row[:2] for row in figures.content[0].body][:2] == [("SITE-A", 70.81509), ("SITE-C", 98.0)]

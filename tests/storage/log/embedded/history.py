@@ -16,8 +16,7 @@ from tests.support.waiting import PATIENCE_SECONDS
 
 Kept = Callable[[int, int], bool]
 DEFAULT_RETENTION = LogOptions().retention
-LOOK = 1000
-"""Milliseconds by which messages that are too old may be seen longer."""
+LOOK = 1000  # milliseconds by which messages that are too old may be seen longer
 
 
 @dataclass
@@ -29,8 +28,7 @@ class Attempt:
     answer: Appended | None = None
     earlier: Appended | None = None
     """What was answered before, when that went for its size and the same was stored once more."""
-    in_doubt: bool = False
-    """Whether it was answered that nobody knows."""
+    in_doubt: bool = False  # whether it was answered that nobody knows
 
     @property
     def refused(self) -> bool:
@@ -53,17 +51,13 @@ class Attempt:
 
 @dataclass
 class Told:
-    retentions: set[int]
-    """Those that may be in force: asked for, whether or not that was acknowledged."""
-    created: bool = False
-    """Whether the creation was acknowledged."""
+    retentions: set[int]  # those that may be in force: asked for, whether or not that was acknowledged
+    created: bool = False  # whether the creation was acknowledged
     dropping: bool = False
     dropped: bool = False
     attempts: list[Attempt] = field(default_factory=list)
-    floor: int = 0
-    """The oldest offset when retention was done."""
-    seen: dict[int, Stored] = field(default_factory=dict)
-    """What was read of it; it was durable by then."""
+    floor: int = 0  # the oldest offset when retention was done
+    seen: dict[int, Stored] = field(default_factory=dict)  # what was read of it; it was durable by then
 
     @property
     def answered(self) -> list[Attempt]:

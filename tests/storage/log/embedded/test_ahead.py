@@ -151,6 +151,15 @@ async def test_a_disk_without_space_for_zeros_costs_no_publish_and_is_told_once(
     assert not check(engine.folder, files=engine.disk).damage
 
 
+async def test_a_defect_in_it_costs_no_publish_and_is_counted(engine, log, topic):
+    engine.disk.before_zeros = lambda: 1 / 0
+    await publish(log, topic, 10)
+
+    await wait_until_async(lambda: engine.supervisor.survived["writing ahead in the log"])
+    assert engine.supervisor.failure is None
+    assert (await log.bounds(topic)).end == 10
+
+
 async def test_a_sync_of_zeros_that_fails_is_heard_of_by_the_next_write_to_the_file(engine, log, topic):
     """Nobody can tell whose bytes the disk has lost."""
     before = len(engine.disk.paths(".log"))

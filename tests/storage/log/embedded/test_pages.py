@@ -122,8 +122,7 @@ async def test_a_record_is_read_from_its_file_once_by_a_reader_that_goes_on_with
         assert engine.disk.reads == before + 3
 
 
-ROOM = 4000
-"""For six of the records below."""
+ROOM = 4000  # for six of the records below
 
 
 def run(first: int, size: int = 100, messages: int = 1) -> Run:

@@ -30,10 +30,8 @@ class Written:
 
     data: bytearray
     appends: list[tuple[bytes, int, int, int, int]] = field(default_factory=list)
-    groups: list[int] = field(default_factory=list)
-    """Where each group begins."""
-    starts: list[int] = field(default_factory=list)
-    """Where each record begins."""
+    groups: list[int] = field(default_factory=list)  # where each group begins
+    starts: list[int] = field(default_factory=list)  # where each record begins
 
     def flip(self, data: st.DataObject, first: int, last: int) -> int:
         """Flip a bit of one of these bytes; return which."""

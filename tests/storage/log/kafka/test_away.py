@@ -5,6 +5,7 @@ import contextlib
 import socket
 
 import pytest
+from structlog.testing import capture_logs
 
 from ams.core.clock import SystemClock
 from ams.core.errors import LogUnavailable
@@ -110,22 +111,28 @@ async def test_a_broker_that_stands_still_too_long_is_given_up_and_found_again(b
 
 @pytest.mark.long
 async def test_when_kafka_is_cut_off_calls_fail_and_all_comes_back(broker: Brokers, log: KafkaLog, topic: TopicId):
+    def told() -> list[str]:
+        return [each["event"] for each in lines if each["event"] in ("kafka.away", "kafka.back")]
+
     await log.append(topic, texts("aaaa"))
     waiting = asyncio.ensure_future(log.wait(topic, 9, 600.0))
     await asyncio.sleep(0.2)
     [link] = broker.links("node")
-    link.cut()
-    under_way = asyncio.ensure_future(log.append(topic, texts("lost")))
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        for call in (under_way, waiting, log.append(topic, texts("b")), log.bounds(topic), log.topics()):
-            with pytest.raises(LogUnavailable):
-                await call
-    assert log.away is not None
+    with capture_logs() as lines:
+        link.cut()
+        under_way = asyncio.ensure_future(log.append(topic, texts("lost")))
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            for call in (under_way, waiting, log.append(topic, texts("b")), log.bounds(topic), log.topics()):
+                with pytest.raises(LogUnavailable):
+                    await call
+        assert log.away is not None
+        await wait_until_async(told)
 
-    link.restore()
+        link.restore()
 
-    assert await answers_again(log, topic) == 1
-    assert log.away is None
+        assert await answers_again(log, topic) == 1
+        assert log.away is None
+        await wait_until_async(lambda: told() == ["kafka.away", "kafka.back"])
     assert await all_fragments(log, topic) == fragments(texts("aaaa", "back"))
 
 

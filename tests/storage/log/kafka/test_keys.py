@@ -18,7 +18,7 @@ from ams.storage.log.kafka.partition import Partition
 from tests.storage.log.engines import HOUR, Kafka, new_topic, numbered, texts
 from tests.storage.log.idempotency_store import MemoryIdempotencyStore
 from tests.storage.log.kafka.test_records import batch_of, signed
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
 
 pytestmark = pytest.mark.kafka
 
@@ -166,6 +166,21 @@ async def test_a_claim_that_could_not_be_settled_is_answered_all_the_same(engine
     engine.clock.advance(YOUNG)
 
     assert await log.append(topic, texts("aaaa"), key="k") == first
+
+
+async def test_nobody_waits_long_for_a_claim_to_be_settled_nor_for_others_with_the_same_key(
+    engine: Kafka, monkeypatch: pytest.MonkeyPatch
+):
+    async with engine.opened(patience=1.0) as log, asyncio.timeout(PATIENCE_SECONDS):
+        topic = await new_topic(log)
+        await log.append(topic, numbered(0, 1))
+        monkeypatch.setattr(engine.idempotency, "settle", lambda *_: asyncio.Event().wait())
+
+        assert (await log.append(topic, texts("aaaa"), key="k")).first == 1
+        async with log.held(topic):
+            callers = [log.append(topic, texts("bbbb"), key="another") for _ in range(3)]
+            answers = await asyncio.gather(*callers, return_exceptions=True)
+        assert [type(each) for each in answers] == [LogUnavailable] * 3
 
 
 async def test_a_key_stays_claimed_when_its_topic_is_taken_for_gone(engine: Kafka, log: KafkaLog, topic: TopicId):

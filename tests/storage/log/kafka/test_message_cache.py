@@ -79,8 +79,7 @@ def test_a_range_lets_go_of_what_is_before_an_offset(found, offset):
 
 
 ONE, TWO, THREE = (new_topic_id() for _ in range(3))
-MESSAGE = memory_of(stored(0))
-"""Memory of a message of the tests."""
+MESSAGE = memory_of(stored(0))  # memory of a message of the tests
 
 
 def held(cache, topic):

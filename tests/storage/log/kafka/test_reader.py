@@ -11,8 +11,7 @@ from tests.support.waiting import wait_until_async
 
 pytestmark = pytest.mark.kafka
 
-FOR_EVER = 600.0
-"""Seconds of a wait that has to end by itself."""
+FOR_EVER = 600.0  # seconds of a wait that has to end by itself
 PATIENCE = 60.0
 ALL = {"max_messages": 10_000, "max_bytes": 16 * 2**20}
 

@@ -38,12 +38,9 @@ class LossyConnection(Connection):
     lose_requests = 0
     sent = 0
     required_acks: int | None = None
-    answers_too_few = False
-    """Whether the leader says that too few brokers are in sync: a single broker never does."""
-    held: asyncio.Event | None = None
-    """While not set, publishes are on their way."""
-    impatience: float | None = None
-    """Seconds that calls may take from now on."""
+    answers_too_few = False  # whether the leader says that too few brokers are in sync: a single broker never does
+    held: asyncio.Event | None = None  # while not set, publishes are on their way
+    impatience: float | None = None  # seconds that calls may take from now on
 
     def deadline(self) -> float:
         if self.impatience is None:

@@ -1,0 +1,92 @@
+"""Whatever a message holds, a job reads it or sets it aside with a reason: no stranger's payload ends a run."""
+
+import contextlib
+import json
+from collections.abc import Iterable, Mapping
+from datetime import date
+from itertools import islice
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ams.pipeline.errors import Broken
+from ams.pipeline.jobs import alarm_messages, federation_messages
+from ams.pipeline.jobs.accounting.reader import Reader
+from ams.pipeline.jobs.availability.parse import parse_lists, parse_results
+from ams.pipeline.jobs.cloud.parse import parse as parse_cloud
+from ams.pipeline.parsing import Parse
+from demo.pipeline.samples import NONE, Sample, accounting, alarms, cloud, federation, monitoring
+from tests.pipeline.jobs.accounting import texts
+
+DAY = date(2024, 3, 5)
+ADDRESSES = {"Type": "APEL Public IP message", "Version": "0.2", "UsageRecords": [texts.ADDRESS]}
+OF_ACCOUNTING = [
+    texts.text(texts.INDIVIDUAL, texts.JOB), texts.text(texts.CLOUD, texts.VM), texts.STAR, texts.CAR,
+    json.dumps(ADDRESSES), json.dumps([texts.ENERGY]),
+]  # fmt: skip
+
+
+def first(samples: Iterable[Sample]) -> list[Sample]:
+    return list(islice(samples, 40))
+
+
+JOBS: dict[str, tuple[Parse, list[Sample]]] = {
+    "accounting": (
+        Reader(now=texts.NOW),
+        [Sample("t", text.encode()) for text in OF_ACCOUNTING]
+        + first(accounting.messages(1, DAY, sites=1, jobs=20, machines=2, encrypted=0.5)),
+    ),
+    "alarms": (alarm_messages.parse, first(alarms.messages(1, DAY, sites=2))),
+    "availability": (parse_results("current"), first(monitoring.results(1, DAY, sites=1))),
+    "availability, lists": (parse_lists("Default"), first(monitoring.sync_messages(1, DAY, sites=1))),
+    "cloud-info": (parse_cloud, first(cloud.messages(1, DAY, images=2, mishaps=NONE))),
+    "federation": (federation_messages.parse, first(federation.messages(1, DAY))),
+    "federation, kept out": (
+        lambda data, _: [{"data": federation_messages.redacted(data)}],
+        first(federation.messages(1, DAY)),
+    ),
+}
+"""What reads the messages of a job, and some of them."""
+WORDS = st.text(max_size=5) | st.sampled_from(["2024-03-05T10:20:30Z", "9999-12-31", "1e999", "-1", "PT1S", "\ud800"])
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.sampled_from([2**64, 10**400]) | st.floats() | WORDS,
+    lambda values: st.lists(values, max_size=2) | st.dictionaries(WORDS, values, max_size=2),
+)
+BYTES = st.binary(max_size=40) | VALUES.map(lambda value: str(value).encode("utf-8", "surrogatepass"))
+DEEP = st.sampled_from([b"[" * 100_000, b'{"a":' * 100_000, b"<a>" * 10_000])
+
+
+@given(st.data())
+@pytest.mark.parametrize("job", JOBS)
+def test_any_payload_is_read_or_broken(job: str, data: st.DataObject) -> None:
+    parse, samples = JOBS[job]
+    sample = data.draw(st.sampled_from(samples))
+    attributes = dict(sample.attributes) | data.draw(
+        st.dictionaries(st.sampled_from([*sample.attributes, "type", "partition_date"]), WORDS, max_size=1)
+    )
+
+    with contextlib.suppress(Broken):
+        for record in parse(data.draw(spoilt(sample.data)), attributes):
+            assert isinstance(record, Broken | Mapping)
+
+
+def spoilt(data: bytes) -> st.SearchStrategy[bytes]:
+    """Return payloads that are like this one, and some that are not."""
+    at = st.integers(0, len(data))
+    cut = st.builds(lambda begin, new, end: data[: min(begin, end)] + new + data[max(begin, end) :], at, BYTES, at)
+    with contextlib.suppress(ValueError):
+        cut |= changed(json.loads(data)).map(lambda value: json.dumps(value).encode())
+    return cut | BYTES | DEEP
+
+
+@st.composite
+def changed(draw: st.DrawFn, value: Any) -> Any:
+    """Return a document with one of its values replaced, at any depth."""
+    if not value or not isinstance(value, dict | list) or not draw(st.integers(0, 4)):
+        return draw(VALUES)
+    copy = value.copy()
+    key = draw(st.sampled_from(sorted(copy) if isinstance(copy, dict) else range(len(copy))))
+    copy[key] = draw(changed(copy[key]))
+    return copy

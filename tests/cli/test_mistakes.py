@@ -41,24 +41,20 @@ NO_PROFILE = "cannot be the name of a profile"
 FILE_OR_OPTION = "give --file or --attributes, or both: what payloads or attributes must be"
 
 MISTAKES: list[tuple[str, int, str]] = [
-    ("nonsense", 2, "No such command 'nonsense'."),
-    ("topics create", 2, "Missing argument 'TOPIC'."),
+    ("nonsense", 2, "No such command 'nonsense'."), ("topics create", 2, "Missing argument 'TOPIC'."),
     ("status --port", 2, "No such option: --port"),
     ("archive out --every 0s", 2, "--every '0s' is no time such as 10s or 5m"),
     *((f"acl show {name}", 2, RESOURCE) for name in ("jobs", "topics/", "queues/jobs")),
     ("acl set topics/jobs", 2, "name the users of the access list, or give --none to empty it"),
     ("ack reader projects/other/subscriptions/reader:0", 1, "Invalid ack id"),
-    ("audit --file none", 1, "none: No such file or directory"),
-    ("audit --file audit.jsonl --all", 2, "no pages"),
+    ("audit --file none", 1, "none: No such file or directory"), ("audit --file audit.jsonl --all", 2, "no pages"),
     ("audit --file audit.jsonl --action topics:publish", 1, "Invalid action: "),
     ("authn audit --endpoint https://a --file audit.jsonl --action topics:create", 1, "Invalid action: "),
     ("completion tcsh", 2, "'tcsh' is not one of 'bash', 'zsh', 'fish'"),
     *((f"dead redrive reader --from jobs {ids}", 2, ONE_WAY) for ids in ("", "0 --all")),
-    ("dead list nobody", 4, "Subscription doesn't exist"),
-    ("dead list reader --from none", 4, "Topic doesn't exist"),
+    ("dead list nobody", 4, "Subscription doesn't exist"), ("dead list reader --from none", 4, "Topic doesn't exist"),
     ("doctor --project none", 4, "project doesn't exist"),
-    ("export file --data nothing", 1, "nothing is not a data folder"),
-    ("issuers set i --audience ams", 2, "--url"),
+    ("export file --data nothing", 1, "nothing is not a data folder"), ("issuers set i --audience ams", 2, "--url"),
     ("issuers set i", 2, "say what to set, for example with --url"),
     ("migrate plan", 2, "say where the reference is: --mongodb and --kafka"),
     ("metrics va --from yesterday", 1, "Start date is not in valid format"),
@@ -97,8 +93,7 @@ MISTAKES: list[tuple[str, int, str]] = [
     *((f"subs create reader {topics}", 2, ONE_TOPIC) for topics in ("", "jobs --topic jobs")),
     ("subs update worker --retry-min 1s --unset retry", 2, "what is set cannot be --unset too"),
     *((f"subs seek reader {places}", 2, ONE_PLACE) for places in ("", "--end --oldest", "--end --to 0")),
-    ("subs seek reader --to 4", 1, "Offset out of bounds"),
-    ("subs push-config reader", 2, ONE_PUSH),
+    ("subs seek reader --to 4", 1, "Offset out of bounds"), ("subs push-config reader", 2, ONE_PUSH),
     ("subs push-config reader --url https://a --mattermost https://b", 2, ONE_PUSH),
     ("subs push-config reader --url https://a.example --dead-letter-topic none", 4, "Topic doesn't exist"),
     *((f"subs push-secret reader --keep={span}", 2, KEEPING) for span in ("", "soon", "-1s", "31d", "1.5s")),
@@ -116,7 +111,7 @@ MISTAKES: list[tuple[str, int, str]] = [
     ("work jobs -- no-such-program", 2, "no program 'no-such-program'"),
     ("work jobs", 2, "Missing argument '-- COMMAND'"),
     ("work reader -- true", 5, "ams subs create reader-work jobs --type parallel"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("words", "code", "reason"), MISTAKES, ids=[words for words, *_ in MISTAKES])

@@ -33,8 +33,7 @@ MODES: Mapping[str, dict[str, Any]] = {
     "phone": {"color_scheme": "light", "viewport": {"width": 390, "height": 844}},
 }
 PUSHED = f"p/{PROJECT}/subscriptions/alerts"
-SETTLED = 1.5
-"""Seconds until a page has drawn what it loaded."""
+SETTLED = 1.5  # seconds until a page has drawn what it loaded
 
 
 def pages(project: str, topic: str, subscription: str, schema: str) -> dict[str, str]:

@@ -267,11 +267,9 @@ def test_an_address_with_a_path_in_a_name_asks_for_nothing_else(opened: Opened, 
 
 def test_the_service_lets_nobody_else_act_for_its_users(service: LiveService) -> None:
     answer = httpx.get(
-        f"{service.base_url}/v1/projects",
-        headers={"Origin": "https://evil.example"},
-        trust_env=False,
+        f"{service.base_url}/v1/projects", headers={"Origin": "https://evil.example"}, trust_env=False,
         timeout=PATIENCE_SECONDS,
-    )
+    )  # fmt: skip
 
     assert answer.status_code == 401
     assert "access-control-allow-credentials" not in answer.headers

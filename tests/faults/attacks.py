@@ -39,13 +39,10 @@ from tests.support.service import LiveService, live_certificate_service, live_pu
 
 ATTACKER, NEIGHBOUR = "127.0.0.1", "127.0.0.2"
 MAX_RATIO = 3.0
-ALL_NEW_EVERY = 20
-"""Requests of the neighbour of which one is on a new connection."""
+ALL_NEW_EVERY = 20  # requests of the neighbour of which one is on a new connection
 PAUSE_SECONDS = 0.005
-SILENT = 3_000
-"""Connections or streams that an attacker keeps open; the oldest are made anew."""
-PER_SECOND = 500
-"""Connections or streams that an attacker opens."""
+SILENT = 3_000  # connections or streams that an attacker keeps open; the oldest are made anew
+PER_SECOND = 500  # connections or streams that an attacker opens
 THREADS = 4
 SCHEMA_BYTES, MESSAGE_BYTES = 240_000, 1_000_000
 CHUNKS = b"1\r\na\r\n" * 2_000
@@ -63,10 +60,8 @@ class Target(NamedTuple):
 
     port: int
     ca: bytes
-    token: str
-    """Of a project_admin and publisher of project Q."""
-    statuses: Any
-    """How often each status was answered; at 0 what was refused without the name of a quota."""
+    token: str  # of a project_admin and publisher of project Q
+    statuses: Any  # how often each status was answered; at 0 what was refused without the name of a quota
 
 
 def keep_silent_connections(target: Target) -> None:
@@ -129,8 +124,7 @@ class Attack(NamedTuple):
     neighbour: str
     """The port that the neighbour asks: it publishes, logs in at the certificate service, or asks how `ams push` is."""
     flags: Sequence[str] = LIMITED
-    disk_bytes: int = 0
-    """Size of a disk that the service has for itself; 0: that of the machine."""
+    disk_bytes: int = 0  # size of a disk that the service has for itself; 0: that of the machine
     reconnects: bool = True
     """Whether the neighbour opens connections meanwhile: those of gRPC one address may take all (decision 21)."""
 

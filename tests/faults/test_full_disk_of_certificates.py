@@ -30,8 +30,7 @@ NO_SPACE = error("Backend Error")
 """What is refused before it is tried, for want of space; what the disk had no space for is `NOT_STORED`."""
 NOT_STORED = error("Internal error while querying datastore")
 USERS = ("jane", "joe", "mary")
-SPARE = 20
-"""Bindings that are there to be deleted."""
+SPARE = 20  # bindings that are there to be deleted
 LOGIN = "/service-types/ams/hosts/localhost:authx509"
 MORE_THAN_A_PAGE_OF_LOG_LINES = 80
 
@@ -46,10 +45,8 @@ class Site:
     token_service: tuple[str, ...]
     ports: CertificatePorts | None = None
     service_uuid: str = ""
-    names: set[str] = field(default_factory=set)
-    """Bindings that are there, by all that was answered."""
-    logins: Counter[str] = field(default_factory=Counter)
-    """Logins that were answered with a token."""
+    names: set[str] = field(default_factory=set)  # bindings that are there, by all that was answered
+    logins: Counter[str] = field(default_factory=Counter)  # logins that were answered with a token
     stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     def start(self) -> None:

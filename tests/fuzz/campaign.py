@@ -27,12 +27,9 @@ from tests.support.waiting import PATIENCE_SECONDS
 
 CONNECTIONS = 8
 ANSWER_SECONDS = 60
-TIDY_EVERY = 4_000
-"""Requests between two tidyings: what the requests made must not grow without end."""
-WARM = 0.2
-"""The share of requests after which memory is compared: caches fill at first."""
-GROWTH_MIB = 48
-"""Memory may wander by this much: the allocator's slack, not a leak of a million requests."""
+TIDY_EVERY = 4_000  # requests between two tidyings: what the requests made must not grow without end
+WARM = 0.2  # the share of requests after which memory is compared: caches fill at first
+GROWTH_MIB = 48  # memory may wander by this much: the allocator's slack, not a leak of a million requests
 NOISE_SHARE = 0.01
 SPARED = ["DELETE /v1/projects/{project}/topics/{topic}"]
 """Left to the tidying, as a subscription whose topic is gone answers 500 to some requests by the contract."""
@@ -44,8 +41,7 @@ class Result:
     requests: int = 0
     statuses: Counter[int] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
-    memory: list[float] = field(default_factory=list)
-    """MiB of the service, from `WARM` on."""
+    memory: list[float] = field(default_factory=list)  # MiB of the service, from `WARM` on
 
     @property
     def growth(self) -> float:

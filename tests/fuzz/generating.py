@@ -8,12 +8,9 @@ from typing import Any, NamedTuple
 from urllib.parse import quote_from_bytes
 
 NAMES = {
-    "project": ["P", "Q"],
-    "topic": ["T", "X", "Y"],
-    "subscription": ["S", "R", "Z"],
-    "schema": ["J", "A", "B"],
+    "project": ["P", "Q"], "topic": ["T", "X", "Y"], "subscription": ["S", "R", "Z"], "schema": ["J", "A", "B"],
     "user": ["u", "v", "w"],
-}
+}  # fmt: skip
 """Names that stand for something at least at times. They are few, so that what the requests make stays little."""
 ODD_NAMES = [
     b"a.b", b"..", b".", b"", b"%", b"%2F", b"a%2Fb", b"%3Apull", b"T:publish", b"profile", b"usageReport", b"\xff",
@@ -45,8 +42,7 @@ CONTENT_TYPES = [b"application/json", b"text/plain", b"", b"application/x-www-fo
                  b"application/json; charset=utf-16"]  # fmt: skip
 METHODS = [b"GET", b"POST", b"PUT", b"DELETE", b"PATCH", b"OPTIONS", b"BREW"]
 _DEPTH = 4
-_SELDOM = 0.05
-"""Weight of what takes away what other requests are about."""
+_SELDOM = 0.05  # weight of what takes away what other requests are about
 
 
 class Request(NamedTuple):
@@ -194,14 +190,12 @@ def _takes_away(operation: Operation) -> bool:
 def _operations(api: Mapping[str, Any]) -> list[Operation]:
     return [
         Operation(
-            method.upper(),
-            path,
-            [each["name"] for each in described["parameters"] if each["in"] == "query"],
+            method.upper(), path, [each["name"] for each in described["parameters"] if each["in"] == "query"],
             next(iter(described.get("requestBody", {}).get("content", {}).values()), {}).get("schema"),
         )
         for path, methods in api["paths"].items()
         for method, described in methods.items()
-    ]
+    ]  # fmt: skip
 
 
 def _escaped(name: bytes) -> bytes:
@@ -231,11 +225,8 @@ def _recoded(random: Random, body: bytes) -> bytes:
 
 
 _SPOILERS: list[Callable[[Random, bytes], bytes]] = [
-    _cut,
-    _struck,
-    _doubled,
-    _recoded,
+    _cut, _struck, _doubled, _recoded,
     lambda random, body: body + random.choice([b"x", b"{}", b" ", b"\n\n", b"//", b"\0"]),
     lambda random, _: random.choice([b"", b"null", b"[]", b'""', b"1", b"true", b"{", b"\xff\xfe", b"[" * 300, b"{}"]),
     lambda random, _: b'{"messages":' + b"[" * 2000 + b"]" * random.choice([0, 2000]) + b"}",
-]
+]  # fmt: skip

@@ -16,8 +16,7 @@ from tests.support.hot_packets import table
 from tests.support.packets import cuts
 from tests.support.two_ways import TwoWays, two_ways
 
-_COLD = 0.2
-"""Share of conversations before which all heads are forgotten."""
+_COLD = 0.2  # share of conversations before which all heads are forgotten
 
 
 class Conversation(NamedTuple):

@@ -33,11 +33,9 @@ from tests.support.service import LiveService, live_certificate_service, live_se
 
 CONNECTIONS = 8
 ANSWER_SECONDS = 60
-APART_SECONDS = 0.0005
-"""Between two packets, so that they stay two."""
+APART_SECONDS = 0.0005  # between two packets, so that they stay two
 _LAST = b"GET /v1/version HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-_CLOSING = ("last", "old")
-"""Ends of the names of requests after which a client may send nothing (RFC 9112, 9.6)."""
+_CLOSING = ("last", "old")  # ends of the names of requests after which a client may send nothing (RFC 9112, 9.6)
 _SHOWN = 20
 
 _TOPIC = b"/v1/projects/P/topics/T:publish"
@@ -48,10 +46,8 @@ _FLAGS = ("--min-free-bytes", "0", "--reserve-bytes", "0", "--pull-wait", "0", "
 class Answered(NamedTuple):
     status: int
     body: bytes
-    is_own: bool
-    """Whether it has the id of the request at its place."""
-    is_last: bool
-    """Whether it says that the connection is closed."""
+    is_own: bool  # whether it has the id of the request at its place
+    is_last: bool  # whether it says that the connection is closed
 
 
 Answers = list[Answered]
@@ -232,12 +228,10 @@ def own_ports(folder: Path) -> Iterator[Sequence[Port]]:
                 "certificates", authn.api, other_requests(b"/v1/service-types", service_type, authn.key), has_tls=True
             ),
             Port(
-                "operations of certificates",
-                authn.operations,
-                other_requests(b"/readyz", b"{}", ""),
+                "operations of certificates", authn.operations, other_requests(b"/readyz", b"{}", ""),
                 answers_early=True,
             ),
-        ]
+        ]  # fmt: skip
         assert (plain.stop(), tls.stop()) == (0, 0)
 
 

@@ -16,8 +16,7 @@ from ams.core.errors import TokenRefused
 from ams.core.issuer import Issuer
 from ams.core.names import IssuerName
 
-NOW = ManualClock().now // 1000
-"""What the clocks of these tests begin with, in seconds."""
+NOW = ManualClock().now // 1000  # what the clocks of these tests begin with, in seconds
 ISSUER = Issuer(IssuerName("egi"), "https://aai.egi.eu/auth/realms/egi", audiences=("ams",))
 SAID: Mapping[str, Any] = {"iss": ISSUER.url, "sub": "alice", "aud": "ams", "iat": NOW, "exp": NOW + 3600}
 

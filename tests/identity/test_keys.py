@@ -105,10 +105,8 @@ def test_odd_keys_are_left_out_and_said(odd: object, said: str) -> None:
 
 
 @pytest.mark.parametrize(("data", "said"), [
-    (b"<html></html>", "its key set is no JSON object"),
-    (b"{}", "its key set has no keys"),
-    (b'{"keys": {}}', "its key set has no keys"),
-    (b'{"keys": []}', "its key set has no key that signs tokens"),
+    (b"<html></html>", "its key set is no JSON object"), (b"{}", "its key set has no keys"),
+    (b'{"keys": {}}', "its key set has no keys"), (b'{"keys": []}', "its key set has no key that signs tokens"),
     (b'{"keys": [{"kty": "oct", "k": ""}]}', "no key that signs tokens; key 1 is left out: it is symmetric"),
     (json.dumps({"keys": [GOOD_KEY] * 101}).encode(), "its key set has more than 100 keys"),
 ])  # fmt: skip

@@ -4,8 +4,7 @@ import asyncio
 
 PING, GOAWAY = 6, 7
 COUNT = 6
-PING_SECONDS = 10
-"""Between pings: the least that users may set in the libraries for Go, Java and Python."""
+PING_SECONDS = 10  # between pings: the least that users may set in the libraries for Go, Java and Python
 
 
 def frame(kind: int, payload: bytes = b"") -> bytes:

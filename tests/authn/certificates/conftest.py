@@ -24,8 +24,7 @@ LOOPBACK = [ipaddress.ip_network("127.0.0.0/8")]
 BELIEVED = "believed"
 REVOKED = "refused: Your certificate has been revoked"
 EXPIRED = "refused: Your certificate has expired"
-Leaf = Credentials | x509.Certificate | bytes
-"""A certificate of a client; in DER where the library may refuse it."""
+Leaf = Credentials | x509.Certificate | bytes  # a certificate of a client; in DER where the library may refuse it
 
 
 @dataclass(frozen=True)
@@ -33,10 +32,8 @@ class World:
     """Who signs and who has signed; made once, as keys and signatures take their time."""
 
     root: Authority
-    below: Authority
-    """A CA below the root, with a list of its own in the certificate of the root's."""
-    jane: Credentials
-    """Signed by the root, with a list at `/root.crl`."""
+    below: Authority  # a CA below the root, with a list of its own in the certificate of the root's
+    jane: Credentials  # signed by the root, with a list at `/root.crl`
 
 
 @dataclass

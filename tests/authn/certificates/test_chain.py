@@ -48,8 +48,7 @@ from tests.support.authorities import (
     name_of,
 )
 
-Shown = tuple[Credentials | x509.Certificate, *tuple[x509.Certificate, ...]]
-"""A certificate, and what comes with it."""
+Shown = tuple[Credentials | x509.Certificate, *tuple[x509.Certificate, ...]]  # a certificate, and what comes with it
 UNTRUSTED = "is not of a CA that is trusted here"
 A_PROXY = "is a proxy certificate, which cannot log in. Use the host or user certificate itself"
 

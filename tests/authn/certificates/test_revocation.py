@@ -195,13 +195,11 @@ async def test_a10_all_urls_are_tried_and_those_of_ldap_left_out(site: Site, pub
 @pytest.mark.parametrize(
     ("data", "status", "said"),
     [
-        (b"", 404, "Could not access CRL {url}"),
-        (b"http://10.0.0.1/", 302, "Could not access CRL {url}"),
-        (b"ftp://127.0.0.1/", 302, "Could not access CRL {url}"),
-        (b"/root.crl", 301, "Could not access CRL {url}"),
+        (b"", 404, "Could not access CRL {url}"), (b"http://10.0.0.1/", 302, "Could not access CRL {url}"),
+        (b"ftp://127.0.0.1/", 302, "Could not access CRL {url}"), (b"/root.crl", 301, "Could not access CRL {url}"),
         (b"odd", 200, "Unable to parse CRL Data"),
     ],
-)
+)  # fmt: skip
 async def test_a10_an_absent_list_is_ours(
     site: Site, publishing: Publishing, data: bytes, status: int, said: str
 ) -> None:
@@ -273,15 +271,13 @@ async def test_a10_a_list_of_a_ca_that_may_sign_none_is_not_believed(site: Site,
 @pytest.mark.parametrize(
     "extension",
     [
-        (x509.DeltaCRLIndicator(1), True),
-        scope(only_contains_attribute_certs=True),
-        scope(only_contains_ca_certs=True),
-        scope(indirect_crl=True),
+        (x509.DeltaCRLIndicator(1), True), scope(only_contains_attribute_certs=True),
+        scope(only_contains_ca_certs=True), scope(indirect_crl=True),
         scope(only_some_reasons=frozenset([x509.ReasonFlags.key_compromise])),
         scope(full_name=[x509.UniformResourceIdentifier("http://127.0.0.1/other.crl")]),
         (x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.4"), b"\x05\x00"), True),
     ],
-)
+)  # fmt: skip
 async def test_a10_lists_about_others_say_nothing(site: Site, publishing: Publishing, extension: Extension) -> None:
     data = site.root.crl(extensions=[extension])
     publishing.puts("/root.crl", data)

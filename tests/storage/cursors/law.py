@@ -18,8 +18,7 @@ T = TypeVar("T")
 SUB = "sub-1"
 TOPIC = b"t" * 16
 DEADLINE = 60_000
-MESSAGES = 100_000
-"""How many messages the topic is made out to have; nobody gets to its end."""
+MESSAGES = 100_000  # how many messages the topic is made out to have; nobody gets to its end
 BATCH = 20
 
 

@@ -65,8 +65,7 @@ class Deed(NamedTuple):
     name: str
     ask: Callable[[CursorStore, SubscriptionId, Naive], Awaitable[object]]
     expect: Callable[[Naive], object]
-    is_for_the_gone: bool = False
-    """Whether a subscription that is gone takes it."""
+    is_for_the_gone: bool = False  # whether a subscription that is gone takes it
 
 
 def settle(change: Change, late_epoch: int = 0, late_run: int = 0) -> Deed:

@@ -24,8 +24,7 @@ from tests.support.administration import make_project, make_user, open_registry_
 from tests.support.waiting import wait_until_async
 
 pytestmark = [pytest.mark.faults, pytest.mark.postgres]
-SLOT_COUNT = 24
-"""Connections the server takes; the last three are for administrators, who we are here."""
+SLOT_COUNT = 24  # connections the server takes; the last three are for administrators, who we are here
 
 
 @pytest.fixture(scope="module")

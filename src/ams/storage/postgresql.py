@@ -243,9 +243,11 @@ class ReconnectingConnection:
             await asyncio.wait((connecting,), timeout=max(seconds, 0))
             if not connecting.done():
                 raise CursorsUnavailable from self._cause
-        if connecting.exception() is not None:
-            self._connecting = None  # a defect: the next call tries again
-        return connecting.result()
+        try:
+            return connecting.result()
+        except Exception:  # a defect: the next call tries again
+            self._connecting = None
+            raise
 
     async def _connect(self) -> Connection:
         pauses, said = Pauses(RECONNECT_BACKOFF), False

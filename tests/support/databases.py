@@ -10,7 +10,7 @@ from psycopg.rows import TupleRow
 from sqlalchemy import Engine, insert
 
 from ams.authn.store.tables import AUTHN, sealing
-from ams.storage.database.postgresql_connection import engine_to
+from ams.storage.database.postgresql import engine_to
 from ams.storage.database.schema import create
 from ams.storage.postgresql import conninfo
 from ams.storage.registry.tables import METADATA, REGISTRY, keys

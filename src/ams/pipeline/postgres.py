@@ -12,31 +12,30 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
+import psycopg
 import pyarrow as pa
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.rows import TupleRow
+from psycopg.sql import SQL, Composed, Identifier
+from psycopg.types.json import Jsonb
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from ams.core.backoff import Backoff, Pauses
 from ams.pipeline.errors import PipelineError, WrongOption, WrongTable
 from ams.storage.postgresql import conninfo, is_passing, reason
-
-if TYPE_CHECKING:
-    from psycopg import Connection, Cursor
-    from psycopg.rows import TupleRow
-    from psycopg.sql import SQL, Composed, Identifier
-
-    Session = Connection[TupleRow]
 
 VARIABLE = "AMS_PIPELINE_DATABASE"
 PATIENCE_SECONDS = 60.0
 """How long a database that is away is waited for, in all, before a task gives up; Spark tries a task again."""
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
+_BACKOFF = Backoff(0.2, 5.0)  # seconds between two tries to connect
 _REFUSALS = ("password", "does not exist", "pg_hba.conf", "permission denied", "is not permitted to log in")
 _SHOWN = 200
 
+Session = psycopg.Connection[TupleRow]
 Rows = Iterator[pa.RecordBatch]
-Write = Callable[["Session", Rows], int]
+Write = Callable[[Session, Rows], int]
 """Writes the rows of one task inside one transaction, and returns how many; picklable, run in the tasks of Spark."""
 
 
@@ -45,8 +44,6 @@ def address(option: str, environ: Mapping[str, str] = os.environ) -> str:
 
     It may hold a password, so it is not for logs or files. Raises `WrongOption`, also for a password in the option.
     """
-    from psycopg.conninfo import conninfo_to_dict
-
     given = option or environ.get(VARIABLE, "")
     if not given:
         raise WrongOption("database", f"say postgresql://USER@HOST:PORT/DATABASE, or set {VARIABLE}")
@@ -60,21 +57,19 @@ def address(option: str, environ: Mapping[str, str] = os.environ) -> str:
 
 
 @contextlib.contextmanager
-def connected(to: str, patience: float = PATIENCE_SECONDS) -> Iterator["Session"]:
+def connected(to: str, patience: float = PATIENCE_SECONDS) -> Iterator[Session]:
     """Connect to a database, and wait so many seconds if it is away; raises `PipelineError` when it cannot be used."""
-    from psycopg import OperationalError, connect
-
-    give_up, pause = time.monotonic() + patience, _FIRST_PAUSE
+    give_up, pauses = time.monotonic() + patience, Pauses(_BACKOFF)
     connection = None
     while connection is None:
         try:
-            connection = connect(to, prepare_threshold=None)  # so that a pooler may be in between
-        except OperationalError as error:
+            connection = psycopg.connect(to, prepare_threshold=None)  # so that a pooler may be in between
+        except psycopg.OperationalError as error:
             refused = any(part in str(error) for part in _REFUSALS) and "starting up" not in str(error)
+            pause = pauses.next()
             if refused or time.monotonic() + pause > give_up:
                 raise PipelineError(f"the database cannot be used: {_in_short(error)}") from error
             time.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
     with contextlib.closing(connection):
         yield connection
 
@@ -95,11 +90,9 @@ def write(frame: DataFrame, to: str, by: Sequence[str], each: Write) -> int:
 @contextlib.contextmanager
 def told(table: str) -> Iterator[None]:
     """Turn what the driver raises into one clear error; what may pass says that it does."""
-    from psycopg import Error
-
     try:
         yield
-    except Error as error:
+    except psycopg.Error as error:
         if is_passing(error):
             raise PipelineError(f"the database went away: {_in_short(error)}") from error
         raise WrongTable(f"{table} cannot be written: {_in_short(error)}") from error
@@ -115,7 +108,7 @@ def upsert(frame: DataFrame, to: str, table: str, key: Sequence[str]) -> int:
     with connected(to) as connection:
         check_table(connection, table, columns, key)
 
-    def put(connection: "Session", rows: Rows) -> int:
+    def put(connection: Session, rows: Rows) -> int:
         shape, merge = _statements(table, columns, key)
         with told(f"table {table}"), connection.cursor() as cursor:
             load(cursor, shape, columns, rows)
@@ -124,10 +117,8 @@ def upsert(frame: DataFrame, to: str, table: str, key: Sequence[str]) -> int:
     return write(frame, to, key, put)
 
 
-def _statements(table: str, columns: Sequence[str], key: Sequence[str]) -> tuple["Composed", "Composed"]:
-    from psycopg.sql import SQL, Identifier
-
-    def listed(names: Sequence[str], of: str = "") -> "Composed":
+def _statements(table: str, columns: Sequence[str], key: Sequence[str]) -> tuple[Composed, Composed]:
+    def listed(names: Sequence[str], of: str = "") -> Composed:
         return SQL(", ").join(Identifier(of, name) if of else Identifier(name) for name in names)
 
     rest = [name for name in columns if name not in key]
@@ -145,7 +136,7 @@ def _statements(table: str, columns: Sequence[str], key: Sequence[str]) -> tuple
     return SQL("SELECT {columns} FROM {table}").format(**words), SQL(merge).format(**words)
 
 
-def check_table(connection: "Session", table: str, columns: Sequence[str], key: Sequence[str]) -> None:
+def check_table(connection: Session, table: str, columns: Sequence[str], key: Sequence[str]) -> None:
     """Raise `WrongTable` unless a table has these columns, and a primary key or unique index of exactly `key`."""
     words = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"
     there = {name for (name,) in connection.execute(words, (identifier(table).as_string(),))}
@@ -165,11 +156,8 @@ def check_table(connection: "Session", table: str, columns: Sequence[str], key: 
         raise WrongTable(f"table {table} has no primary key or unique index of ({of}), so rows would be doubled")
 
 
-def load(cursor: "Cursor[TupleRow]", shape: "SQL | Composed", columns: Sequence[str], rows: Rows) -> None:
+def load(cursor: psycopg.Cursor[TupleRow], shape: SQL | Composed, columns: Sequence[str], rows: Rows) -> None:
     """Copy rows into a temporary table `incoming`, with the columns and types of the query `shape`."""
-    from psycopg.sql import SQL, Identifier
-    from psycopg.types.json import Jsonb
-
     names = SQL(", ").join(map(Identifier, columns))
     cursor.execute(SQL("CREATE TEMPORARY TABLE incoming ON COMMIT DROP AS {} WITH NO DATA").format(shape))
     with cursor.copy(SQL("COPY incoming ({}) FROM STDIN").format(names)) as copy:
@@ -178,10 +166,8 @@ def load(cursor: "Cursor[TupleRow]", shape: "SQL | Composed", columns: Sequence[
                 copy.write_row([Jsonb(value) if isinstance(value, dict) else value for value in row])
 
 
-def identifier(table: str) -> "Identifier":
+def identifier(table: str) -> Identifier:
     """Return the quoted name of a table, given as `name` or `schema.name`."""
-    from psycopg.sql import Identifier
-
     return Identifier(*table.split("."))
 
 

@@ -9,7 +9,7 @@ folder           the data folder: one process owns it, and looks whether it is s
 files            every call by which log files and files beside the databases touch a disk
 free_space       what may grow on a disk that is nearly full, and the reserve for what must go on
 secrets          tokens and other secrets: made, encrypted, and found by a keyed hash
-postgresql       connecting to PostgreSQL, waiting for it, and errors that pass
+postgresql       connections to PostgreSQL: sessions, time limits, connecting again, and errors that pass
 coalescing       one request to a broker or a database for many callers
 export_format    the lines of an export
 """

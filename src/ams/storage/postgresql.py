@@ -1,27 +1,47 @@
-"""PostgreSQL: how to connect, how long to wait, and which errors pass; the same for registry, cursors and pipeline.
+"""PostgreSQL connections: how to connect, how long to wait, and which errors pass; for registry, cursors and pipeline.
 
-So a lost primary looks the same from everywhere: noticed within seconds, and behind us within `CALL_SECONDS`. The
-driver is loaded at its first use: without PostgreSQL it is not needed.
+A lost primary looks the same from everywhere: it is noticed within seconds, and `CALL_SECONDS` later no call waits for
+it any more. Three kinds of connections:
+
+connect                   for the event loop: listening for changes, and what `ReconnectingConnection` makes
+ReconnectingConnection    one of the cursors': comes back by itself while calls wait
+connect_thread            for threads: the registry's, in SQLAlchemy's pool
+
+Loads the driver, so it is imported only where PostgreSQL is used.
 """
 
 import asyncio
 import contextlib
+import math
 import os
 import socket
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TypeVar
 
-from ams.core.errors import Unusable
+import psycopg
+import structlog
+from psycopg.abc import Buffer, PQGen
+from psycopg.adapt import Loader
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import TransactionStatus
+from psycopg.rows import TupleRow
+from psycopg.types.string import StrDumperUnknown
 
-if TYPE_CHECKING:
-    from psycopg import AsyncConnection
-    from psycopg.rows import TupleRow
+from ams.core.backoff import Backoff, Pauses
+from ams.core.errors import OUTCOME_UNKNOWN, CursorsUnavailable, Unusable
 
-    Connection = AsyncConnection[TupleRow]
+T = TypeVar("T")
+Connection = psycopg.AsyncConnection[TupleRow]
+Statements = Callable[[Connection, float], Awaitable[T]]  # runs them on a connection, within so many seconds
 
 CALL_SECONDS = 8.0  # how long a call waits for PostgreSQL to come back, in all: clients give up at 10
 CONNECT_SECONDS = 2  # for one server, before the next one of the list is asked; the driver takes no less
 STATEMENT_SECONDS = 3.0  # ours take milliseconds: a server that is silent for so long is stopped or cut off
+LOCK_SECONDS = 2.0  # how long a statement may wait for a row another transaction holds
+IDLE_SECONDS = 5.0  # how long a transaction may do nothing: a node that was stopped must not hold up the others
+SILENCE_SECONDS = STATEMENT_SECONDS + 0.5  # then a thread gives the server up
+LEAST_SECONDS = 0.5  # less is not worth a statement: it would be cut off and take the connection with it
+RECONNECT_BACKOFF = Backoff(0.1, 1.0)  # seconds between two tries to connect
 
 _DEFAULTS = {
     "application_name": "ams",
@@ -59,39 +79,191 @@ _NO_TRANSACTIONS = "statement pooling"  # PgBouncer, asked for a transaction wit
 _LOOKS = 5  # a pooler hands out the session that was used last, as a rule; others may take it in between
 
 _SESSION = """
-SELECT set_config('statement_timeout', %s, false),
+SELECT set_config('statement_timeout', %s, false), set_config('lock_timeout', %s, false),
+    set_config('idle_in_transaction_session_timeout', %s, false),
     CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')
         THEN set_config('synchronous_commit', 'on', false) END
 """
+_LIMITS = tuple(f"{seconds * 1000:.0f}" for seconds in (STATEMENT_SECONDS, LOCK_SECONDS, IDLE_SECONDS))
 
 
 def conninfo(url: str, password: str = "") -> str:
     """Return the connection string of a `postgresql://` URL. Raises `ValueError`, which holds nothing of the URL."""
-    from psycopg import ProgrammingError
-    from psycopg.conninfo import conninfo_to_dict, make_conninfo
-
     try:
         given = {name: value for name, value in conninfo_to_dict(url).items() if value is not None}
         return make_conninfo("", **_DEFAULTS | given | ({"password": password} if password else {}))
-    except ProgrammingError as error:
+    except psycopg.ProgrammingError as error:
         raise ValueError("not a PostgreSQL URL: postgresql://USER@HOST:PORT/DATABASE") from error
 
 
-async def connect(to: str) -> "Connection":
-    """Connect once, in autocommit; each statement is cut off after `STATEMENT_SECONDS`. Raises `psycopg.Error`.
+async def connect(to: str, greet: Callable[[Connection], Awaitable[object]] | None = None) -> Connection:
+    """Connect once, in autocommit, and let `greet` run first. Raises `psycopg.Error`.
 
-    Commits are answered when they are on disk, also that of a synchronous standby, whatever the server is set to.
+    The server cuts off statements after `STATEMENT_SECONDS`. Commits are answered when they are on disk, also that of
+    a synchronous standby, whatever the server is set to.
     """
-    from psycopg import AsyncConnection
-
-    connection = await AsyncConnection.connect(to, autocommit=True)
+    connection = await psycopg.AsyncConnection.connect(to, autocommit=True)
     try:
         with limited(connection, CONNECT_SECONDS):
-            await connection.execute(_SESSION, (str(round(STATEMENT_SECONDS * 1000)),))
+            await connection.execute(_SESSION, _LIMITS)
+            if greet is not None:
+                await greet(connection)
     except BaseException:
         await connection.close()
         raise
     return connection
+
+
+def connect_thread(to: str) -> "ThreadConnection":
+    """Connect a thread, otherwise as `connect`. Transactions begin where callers need one. Raises `psycopg.Error`."""
+    connection = ThreadConnection.connect(to, autocommit=True)
+    try:
+        connection.adapters.register_dumper(str, _TextDumper)
+        for kind in ("text", "varchar"):
+            connection.adapters.register_loader(kind, _TextReader)
+        connection.execute(_SESSION, _LIMITS)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+class ThreadConnection(psycopg.Connection[TupleRow]):
+    """A connection that is closed when the server is silent for too long, and takes every text."""
+
+    silence: float = SILENCE_SECONDS
+
+    def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
+        """Wait for an answer; raise `OperationalError` when there is none in time, and be closed."""
+        try:
+            return super().wait(gen, interval, min(self.silence, math.inf if timeout is None else timeout))
+        except psycopg.OperationalError:
+            if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
+                self.close()
+            raise
+
+
+ESCAPE = "\x1a"
+"""PostgreSQL takes no NUL, which clients may send. It is written as `ESCAPE 0`, and `ESCAPE` as `ESCAPE 1`."""
+
+
+class _TextDumper(StrDumperUnknown):
+    def dump(self, obj: str) -> Buffer | None:
+        if "\x00" in obj or ESCAPE in obj:
+            obj = obj.replace(ESCAPE, ESCAPE + "1").replace("\x00", ESCAPE + "0")
+        return super().dump(obj)
+
+
+class _TextReader(Loader):
+    def load(self, data: Buffer) -> str:
+        kept = bytes(data).decode()
+        return kept.replace(ESCAPE + "0", "\x00").replace(ESCAPE + "1", ESCAPE) if ESCAPE in kept else kept
+
+
+log = structlog.get_logger("ams.cursors")
+
+
+class Interrupted(Exception):
+    """The outcome is unknown: the connection was lost, or the database requires a retry."""
+
+
+class ReconnectingConnection:
+    """A connection of the cursors: runs statements in turn, and connects again by itself when it is lost.
+
+    Calls wait for the new connection until `CALL_SECONDS` after the loss. Later ones fail at once.
+    """
+
+    def __init__(self, conninfo: str, greet: Callable[[Connection], Awaitable[None]]) -> None:
+        """`greet` runs first on each new connection."""
+        self._conninfo, self._greet = conninfo, greet
+        self._loop = asyncio.get_running_loop()
+        self._turn = asyncio.Lock()
+        self._connecting: asyncio.Task[Connection] | None = None  # done: its result is the connection
+        self._lost_since = 0.0
+        self._cause: BaseException | None = None
+
+    async def run(self, work: Statements[T], give_up: float) -> T:
+        """Do some work on the connection, which gets the seconds it may take; `give_up` is in the loop's time.
+
+        Raises `Interrupted` when it must be asked again, `CursorsUnavailable` when time is over or it is refused.
+        """
+        async with self._turn:
+            connection = await self._connected(give_up)
+            began = self._loop.time()
+            seconds = min(STATEMENT_SECONDS, give_up - began)
+            if seconds < LEAST_SECONDS:
+                raise CursorsUnavailable from self._cause
+            try:
+                with limited(connection, seconds):
+                    return await work(connection, seconds)
+            except psycopg.Error as error:
+                if not is_passing(error):
+                    log.error("cursors.refused", reason=reason(error))
+                    raise CursorsUnavailable from error
+                self._cause = error
+                if not keeps_connection(error):
+                    log.warning("cursors.connection_lost", reason=reason(error))
+                    await connection.close()
+                    self._begin_connecting(began)
+                raise Interrupted from error
+
+    async def insist(self, work: Statements[T], *, changes: bool = False) -> T:
+        """Do some work that may be done twice, again until there is an answer; for `CALL_SECONDS` in all.
+
+        Raises `CursorsUnavailable`, which says so when work that `changes` something may have been done.
+        """
+        give_up = self._loop.time() + CALL_SECONDS
+        unsure = False
+        while True:
+            try:
+                return await self.run(work, give_up)
+            except Interrupted:
+                unsure = changes
+            except CursorsUnavailable as error:
+                if not unsure:
+                    raise
+                raise CursorsUnavailable(OUTCOME_UNKNOWN) from error
+
+    async def close(self) -> None:
+        """Let the connection go."""
+        if self._connecting is not None:
+            self._connecting.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await (await self._connecting).close()
+
+    def _begin_connecting(self, since: float) -> "asyncio.Task[Connection]":
+        self._lost_since = since
+        self._connecting = asyncio.create_task(self._connect(), name="ams-cursors-connect")
+        return self._connecting
+
+    async def _connected(self, give_up: float) -> Connection:
+        connecting = self._connecting or self._begin_connecting(self._loop.time())
+        if not connecting.done():
+            seconds = min(give_up, self._lost_since + CALL_SECONDS) - self._loop.time()
+            await asyncio.wait((connecting,), timeout=max(seconds, 0))
+            if not connecting.done():
+                raise CursorsUnavailable from self._cause
+        try:
+            return connecting.result()
+        except Exception:  # a defect: the next call tries again
+            self._connecting = None
+            raise
+
+    async def _connect(self) -> Connection:
+        pauses, said = Pauses(RECONNECT_BACKOFF), False
+        while True:
+            try:
+                connection = await connect(self._conninfo, self._greet)
+            except psycopg.Error as error:
+                self._cause = error
+                if not said:
+                    log.warning("cursors.not_connected", reason=reason(error))
+                    said = True
+                await asyncio.sleep(pauses.next())
+            else:
+                if said:
+                    log.info("cursors.connected")
+                return connection
 
 
 async def require_sessions(to: str) -> None:
@@ -99,21 +271,18 @@ async def require_sessions(to: str) -> None:
 
     Settings, channels and a lock belong to sessions; without them a commit could be answered before it is on disk.
     """
-    from psycopg import AsyncConnection
-    from psycopg.errors import ProtocolViolation
-
-    async with await AsyncConnection.connect(to, autocommit=True, prepare_threshold=None) as one:
+    async with await psycopg.AsyncConnection.connect(to, autocommit=True, prepare_threshold=None) as one:
         with limited(one, CONNECT_SECONDS):
             before = await _session(one)
         if before == one.info.backend_pid:  # as it was told at the beginning: nobody stands in between
             return
-        async with await AsyncConnection.connect(to, autocommit=True, prepare_threshold=None) as other:
+        async with await psycopg.AsyncConnection.connect(to, autocommit=True, prepare_threshold=None) as other:
             for _ in range(_LOOKS):
                 try:
                     with limited(one, CONNECT_SECONDS), limited(other, CONNECT_SECONDS):
                         async with other.transaction():
                             others, now = await _session(other), await _session(one)
-                except ProtocolViolation as error:
+                except psycopg.errors.ProtocolViolation as error:
                     if _NO_TRANSACTIONS not in str(error):  # PgBouncer says most things under this state
                         raise
                     raise Unusable(POOLED) from error
@@ -121,14 +290,14 @@ async def require_sessions(to: str) -> None:
                     raise Unusable(POOLED)
 
 
-async def _session(connection: "Connection") -> int:
+async def _session(connection: Connection) -> int:
     """Return the process that serves a connection just now."""
     row = await (await connection.execute("SELECT pg_backend_pid()")).fetchone()
     return int(row[0]) if row else 0
 
 
 @contextlib.contextmanager
-def limited(connection: "Connection", seconds: float) -> Iterator[None]:
+def limited(connection: Connection, seconds: float) -> Iterator[None]:
     """End a connection that takes longer. Nothing is cancelled: a cancelled commit could be reported as done."""
     timer = asyncio.get_running_loop().call_later(seconds, abort, connection)
     try:
@@ -137,7 +306,7 @@ def limited(connection: "Connection", seconds: float) -> Iterator[None]:
         timer.cancel()
 
 
-def abort(connection: "Connection") -> None:
+def abort(connection: Connection) -> None:
     """End a connection at once, in any state, also when the server does not respond."""
     if connection.closed:
         return
@@ -147,11 +316,9 @@ def abort(connection: "Connection") -> None:
 
 def is_passing(error: BaseException | None) -> bool:
     """Tell if the same may well work in a moment, here or elsewhere; the statement may have been done all the same."""
-    from psycopg import InterfaceError, OperationalError
-
     state = getattr(error, "sqlstate", None)
     if state is None:
-        return isinstance(error, (OperationalError, InterfaceError))
+        return isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError))
     return state in _PASSING_STATES or state.startswith("08")  # connection exceptions
 
 

@@ -18,8 +18,8 @@ from ams.storage.cursors import postgresql_rows as rows
 from ams.storage.cursors.acks import Progress
 from ams.storage.cursors.base import Cursor, HandOut
 from ams.storage.cursors.entries import Kept
+from ams.storage.cursors.mover import Call, Step, fold
 from ams.storage.cursors.postgresql import PostgresCursors
-from ams.storage.cursors.postgresql_connection import Call, Step, fold
 from ams.storage.cursors.postgresql_rows import SERIES, DatabaseTime, Row, Standing
 from tests.faults.attempts import Outcome
 from tests.storage.cursors.law import Trial

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, func, insert, select, update
 from ams.core.errors import NotFound, RegistryUnavailable, Unusable
 from ams.storage.database.database import Database, sqlite_url
 from ams.storage.database.invalidation import Invalidation
-from ams.storage.database.postgresql_connection import Passing, Patience
+from ams.storage.database.postgresql import Passing, Patience
 from ams.storage.database.schema import prepare
 from ams.storage.free_space import UnlimitedSpace
 from ams.storage.registry.tables import REGISTRY, projects

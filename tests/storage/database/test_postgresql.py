@@ -244,7 +244,7 @@ async def test_a_key_of_a_shared_registry_must_be_given() -> None:
 
 @pytest.mark.parametrize("is_old", [False, True], ids=["make", "migrate"])
 async def test_starting_nodes_migrate_once(postgres_url: str, is_old: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ams.storage.database.postgresql_connection._LIMITS", ("60000", "60000", "60000"))
+    monkeypatch.setattr("ams.storage.postgresql._LIMITS", ("60000", "60000", "60000"))
     if is_old:
         with psycopg.connect(postgres_url, autocommit=True) as connection:
             connection.execute(f"CREATE TABLE {REGISTRY.version} (version_num VARCHAR(32) NOT NULL)".encode())
@@ -288,7 +288,7 @@ async def test_a_url_that_cannot_be_read_is_told_without_showing_it() -> None:
 @pytest.fixture
 async def hurried(url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Database]:
     """A database that a call may keep busy for a tenth of a second."""
-    monkeypatch.setattr("ams.storage.database.postgresql_connection._LIMITS", ("100", "100", "100"))
+    monkeypatch.setattr("ams.storage.postgresql._LIMITS", ("100", "100", "100"))
     database = Database(url, REGISTRY)
     yield database
     await database.close()

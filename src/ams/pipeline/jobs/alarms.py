@@ -9,9 +9,10 @@ the rows do not depend on who came first.
 import time
 from functools import partial
 from importlib import resources
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
+from psycopg.sql import SQL, Identifier
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -19,11 +20,8 @@ from ams.pipeline.jobs.alarm_messages import parse
 from ams.pipeline.jobs.base import Job, columns
 from ams.pipeline.jobs.not_taken import NOT_TAKEN, UNKNOWN, unknown
 from ams.pipeline.parsing import parsed
-from ams.pipeline.postgres import Rows, address, check_table, connected, load, told, write
+from ams.pipeline.postgres import Rows, Session, address, check_table, connected, load, told, write
 from ams.pipeline.running import Run
-
-if TYPE_CHECKING:
-    from ams.pipeline.postgres import Session
 
 KEY = ("project", "kind", "report", "level", "site", "service", "hostname", "metric")
 TOLD = ("details", "cause", "monitoring_host", "vo", "roc", "url_history", "url_help")
@@ -72,7 +70,7 @@ def run(run: Run, options: Options) -> None:
     run.stream(run.topic(*options.topics, maxOffsetsPerTrigger=str(options.batch_messages)), handle)
 
 
-def prepare(connection: "Session") -> None:
+def prepare(connection: Session) -> None:
     """Make the tables and views where they are missing; raises `WrongTable` if there are others of these names."""
     with told("table alarms"), connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_CREATE_LOCK,))
@@ -81,9 +79,7 @@ def prepare(connection: "Session") -> None:
     check_table(connection, "alarm_history", ["alarm", "at", "status", *TOLD, *PLACED], ["alarm", "at", "status"])
 
 
-def _write_reports(connection: "Session", rows: Rows) -> int:
-    from psycopg.sql import SQL, Identifier
-
+def _write_reports(connection: Session, rows: Rows) -> int:
     like = SQL("SELECT * FROM alarm_history JOIN (SELECT alarm, {} FROM alarms) AS named USING (alarm)")
     with told("table alarms"), connection.cursor() as cursor:
         load(cursor, like.format(SQL(", ").join(map(Identifier, KEY))), REPORTS.names, rows)

@@ -7,5 +7,5 @@ sqlite                   the embedded shape: in memory, and durable in a SQLite 
 sqlite_rows              cursors and entries as rows, and groups of changes on their way there
 postgresql               the cluster shape: keeps nothing in memory that another node needs
 postgresql_rows          cursors and entries as rows that go by a version
-postgresql_connection    connections that come back by themselves; calls of one turn go as one statement
+mover                    moves of cursors there: calls of one turn go as one statement
 """

@@ -1,10 +1,11 @@
 """The cursor store of the cluster shape: it keeps nothing that another node needs.
 
 Two connections: one reads, one moves, so that a look at a cursor does not wait for a commit; and a third for what is
-done of parallel subscriptions, once there are any. Hand-outs are in
-the row like all else, so one node may pull and another acknowledge, and a restart loses nothing. A cursor beyond the
-end of its topic, as after a log was put back from an older copy, stays where it is: pulls are empty until the topic has
-grown up to it or the cursor is sought, and `ams doctor` names it.
+done of parallel subscriptions, once there are any. All cursors that are asked for in one turn of the event loop are
+read by one statement, sent after it. Hand-outs are in the row like all else, so one node may pull and another
+acknowledge, and a restart loses nothing. A cursor beyond the end of its topic, as after a log was put back from an
+older copy, stays where it is: pulls are empty until the topic has grown up to it or the cursor is sought, and `ams
+doctor` names it.
 """
 
 import asyncio
@@ -23,13 +24,12 @@ from ams.storage.cursors import acks, base
 from ams.storage.cursors import postgresql_rows as rows
 from ams.storage.cursors.acks import Change, Progress
 from ams.storage.cursors.base import NOTHING, Cursor, Oldest, Outstanding, Position, TopicOffset
-from ams.storage.cursors.postgresql_connection import MAX_SEEN, Interrupted, Mover, ReconnectingConnection
+from ams.storage.cursors.mover import MAX_SEEN, Mover
 from ams.storage.cursors.postgresql_rows import DatabaseTime, Row, Standing
+from ams.storage.postgresql import Connection, Interrupted, ReconnectingConnection
 
 if TYPE_CHECKING:
     from pyroaring import BitMap64
-
-    from ams.storage.postgresql import Connection
 
 T = TypeVar("T")
 Exists = Callable[[TopicId], Awaitable[bool]]
@@ -84,7 +84,7 @@ class PostgresCursors:
         row = Row(cursor, rows.new_series())
         unsure = False
 
-        async def attempt(connection: "Connection", seconds: float) -> None:
+        async def attempt(connection: Connection, seconds: float) -> None:
             nonlocal unsure
             if unsure:
                 await rows.ask_time(connection, self._time)
@@ -140,7 +140,7 @@ class PostgresCursors:
         return standing.lost + acks.lost(standing.progress, kept_from)
 
     async def lost_in_all(self, oldest: Oldest, least: int = 0) -> int:
-        async def attempt(connection: "Connection", _: float) -> int:
+        async def attempt(connection: Connection, _: float) -> int:
             found = await rows.lost_in_all(connection, self._time, oldest, least)
             if found is None:  # another node counted meanwhile
                 raise Interrupted
@@ -276,7 +276,7 @@ class PostgresCursors:
         asking.add_done_callback(self._asking.discard)
         return await asyncio.shield(asking)
 
-    async def _begin_moving(self, connection: "Connection") -> None:
+    async def _begin_moving(self, connection: Connection) -> None:
         await connection.execute(rows.ORDERLY)
         await rows.ask_time(connection, self._time)
 

@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Iterable, Mapping
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import psycopg
 
@@ -26,9 +26,7 @@ from ams.storage.cursors import acks, base, entries
 from ams.storage.cursors.acks import Progress
 from ams.storage.cursors.base import Cursor, HandOut, Oldest, Position
 from ams.storage.cursors.entries import Entry, Kept
-
-if TYPE_CHECKING:
-    from ams.storage.postgresql import Connection
+from ams.storage.postgresql import Connection
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -99,7 +97,7 @@ UPDATE cursor_store SET lost = cursor_store.lost + dropped.lost FROM dropped WHE
 """
 
 
-async def prepare(connection: "Connection") -> None:
+async def prepare(connection: Connection) -> None:
     """Make the tables unless they are there. Raises `Unusable` when that cannot be, or for a newer format."""
     try:
         if not await _is_there(connection):
@@ -115,7 +113,7 @@ async def prepare(connection: "Connection") -> None:
         raise Unusable("the cursors' tables were written by a newer version; install that one")
 
 
-async def _is_there(connection: "Connection") -> bool:
+async def _is_there(connection: Connection) -> bool:
     # A look into the catalogue, as a name resolved (to_regclass) may be answered from before the wait for the lock.
     words = "SELECT FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'cursor_store'"
     return (await connection.execute(words)).rowcount == 1
@@ -168,7 +166,7 @@ def new_series() -> int:
     return secrets.randbits(62)
 
 
-async def ask_time(connection: "Connection", time: DatabaseTime) -> None:
+async def ask_time(connection: Connection, time: DatabaseTime) -> None:
     """Ask what time it is."""
     answer = await (await connection.execute(f"SELECT {NOW}")).fetchone()
     if answer is not None:
@@ -176,7 +174,7 @@ async def ask_time(connection: "Connection", time: DatabaseTime) -> None:
 
 
 async def read_cursors(
-    connection: "Connection", time: DatabaseTime, subscriptions: Iterable[SubscriptionId]
+    connection: Connection, time: DatabaseTime, subscriptions: Iterable[SubscriptionId]
 ) -> dict[SubscriptionId, Row[Cursor]]:
     """Return the rows of subscriptions that have one."""
     found = await fetch(connection, _READ_CURSORS, (list(subscriptions),))
@@ -190,7 +188,7 @@ async def read_cursors(
 
 
 async def write_cursors(
-    connection: "Connection", time: DatabaseTime, moves: Moves[Cursor], seconds: float
+    connection: Connection, time: DatabaseTime, moves: Moves[Cursor], seconds: float
 ) -> dict[SubscriptionId, Row[Cursor]]:
     """Put rows in the place of those that were read, wherever they are still the same; return those."""
     subscriptions = sorted(moves)
@@ -217,7 +215,7 @@ async def write_cursors(
 
 
 async def create(
-    connection: "Connection", time: DatabaseTime, subscription: SubscriptionId, row: Row[Cursor], seconds: float
+    connection: Connection, time: DatabaseTime, subscription: SubscriptionId, row: Row[Cursor], seconds: float
 ) -> bool:
     """Make or replace a row, and return whether that was done in time."""
     values = {
@@ -231,7 +229,7 @@ async def create(
     return (await connection.execute(_CREATE, values)).rowcount == 1
 
 
-async def fetch(connection: "Connection", statement: str, values: Any = None) -> list[tuple[Any, ...]]:
+async def fetch(connection: Connection, statement: str, values: Any = None) -> list[tuple[Any, ...]]:
     """Return all rows that a statement returns."""
     return await (await connection.execute(statement, values)).fetchall()
 
@@ -305,7 +303,7 @@ def position_of(standing: Standing) -> Position:
 
 
 async def read_standings(
-    connection: "Connection", time: DatabaseTime, subscriptions: Iterable[SubscriptionId]
+    connection: Connection, time: DatabaseTime, subscriptions: Iterable[SubscriptionId]
 ) -> dict[SubscriptionId, Row[Standing]]:
     """Return the standings of subscriptions that have a cursor."""
     found = await (await connection.execute(_READ_STANDINGS, (list(subscriptions),), binary=True)).fetchall()
@@ -321,7 +319,7 @@ async def read_standings(
 
 
 async def write_standings(
-    connection: "Connection", time: DatabaseTime, moves: Moves[Standing], seconds: float
+    connection: Connection, time: DatabaseTime, moves: Moves[Standing], seconds: float
 ) -> dict[SubscriptionId, Row[Standing]]:
     """Store standings in the place of those that were read, wherever those are still there; return those."""
     subscriptions = sorted(moves)
@@ -389,7 +387,7 @@ RETURNING lost + total.cursors - %(done)s, {NOW}
 """
 
 
-async def lost_in_all(connection: "Connection", time: DatabaseTime, oldest: Oldest, least: int) -> int | None:
+async def lost_in_all(connection: Connection, time: DatabaseTime, oldest: Oldest, least: int) -> int | None:
     """Return the lost messages of all, at least `least`, and store that; None when it must be asked again."""
     values: dict[str, Any] = {"topics": array(topic.hex() for topic in oldest), "oldest": array(oldest.values())}
     rows = await (await connection.execute(_LOST, values, binary=True)).fetchall()

@@ -2,7 +2,7 @@
 
 Caches are filled on a miss, and emptied entry by entry when something is written. A writer names what has to be
 forgotten as small values. They go out with the transaction where several nodes share a database
-(`ams.storage.database.postgresql_connection`), and are applied here by one hub. A fill is dropped when anything was
+(`ams.storage.database.postgresql`), and are applied here by one hub. A fill is dropped when anything was
 forgotten since its query began: the query may have read what stood there before. Entries of a cache are used only
 while the node surely gets every change: that is its trust. Otherwise the database is read each time.
 """

@@ -11,9 +11,10 @@ transaction: readers see the old month or the new one.
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import msgspec
+from psycopg.sql import SQL, Identifier
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, StructType
@@ -23,15 +24,11 @@ from ams.pipeline.jobs.accounting.envelope import Trust
 from ams.pipeline.jobs.accounting.reader import Reader
 from ams.pipeline.jobs.base import Job
 from ams.pipeline.parsing import parsed
-from ams.pipeline.postgres import VARIABLE, Rows, address, connected, identifier, load, told, write
+from ams.pipeline.postgres import VARIABLE, Rows, Session, address, connected, identifier, load, told, write
 from ams.pipeline.running import Run
 from ams.pipeline.session import persisted
 from ams.pipeline.tables import Table
 from ams.storage.files import Disk, write_whole
-
-if TYPE_CHECKING:
-    from ams.pipeline.postgres import Session
-
 
 TABLES: Final[Mapping[str, StructType]] = {
     name: schema for name, schema in summaries.RESULTS.items() if name != "machines"
@@ -43,8 +40,6 @@ TYPES: Final = {"string": "text", "bigint": "bigint", "timestamp": "timestamptz"
 
 def prepared_database(database: str) -> str:
     """Make missing tables and columns; return the connection string. Raises `WrongOption` or `PipelineError`."""
-    from psycopg.sql import SQL, Identifier
-
     to = address(database)
     with connected(to) as connection, told("the tables of accounting"), connection.transaction():
         for name, schema in TABLES.items():
@@ -62,9 +57,7 @@ def _replace_in_database(frame: DataFrame, to: str, name: str) -> int:
     table, names = f"accounting_{name}", TABLES[name].names
     nested = [each.name for each in TABLES[name] if isinstance(each.dataType, ArrayType | StructType)]
 
-    def put(connection: "Session", rows: Rows) -> int:
-        from psycopg.sql import SQL, Identifier
-
+    def put(connection: Session, rows: Rows) -> int:
         into = {"table": identifier(table), "columns": SQL(", ").join(map(Identifier, names))}
         with told(f"table {table}"), connection.cursor() as cursor:
             load(cursor, SQL("SELECT {columns} FROM {table}").format(**into), names, rows)

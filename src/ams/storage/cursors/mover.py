@@ -1,7 +1,4 @@
-"""Reading and moving cursors over connections to the database that come back by themselves.
-
-All cursors that are asked for in one turn of the event loop are read by one statement, sent after it; and all calls of
-one turn that move cursors go as one statement, whichever cursors they move.
+"""Moving cursors: all calls of one turn of the event loop go as one statement, whichever cursors they move.
 
 A call that moves is a function of a cursor (`ams.storage.cursors.base`), or of what is done of a parallel subscription
 (`ams.storage.cursors.postgresql_rows`), which has a mover of its own. It is computed on the row last seen here,
@@ -11,147 +8,30 @@ error too, is given only from a row that was read after the call came.
 """
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
-import psycopg
 import structlog
 
-from ams.core.backoff import Backoff, Pauses
 from ams.core.errors import OUTCOME_UNKNOWN, AmsError, CursorsUnavailable, SubscriptionGone
 from ams.core.names import SubscriptionId
 from ams.storage import postgresql
 from ams.storage.cursors.postgresql_rows import DatabaseTime, Moves, Row
-
-if TYPE_CHECKING:
-    from ams.storage.postgresql import Connection
+from ams.storage.postgresql import Connection, Interrupted, ReconnectingConnection
 
 T = TypeVar("T")
 V = TypeVar("V")
-BACKOFF = Backoff(0.1, 1.0)  # seconds between two tries to connect
-LEAST_SECONDS = 0.5  # less is not worth a statement: it would be cut off and take the connection with it
 log = structlog.get_logger("ams.cursors")
 Step = Callable[[V], tuple[V, Any]]  # moves a cursor and gives the answer, or raises an `AmsError`
-Read = Callable[["Connection", DatabaseTime, Iterable[SubscriptionId]], Awaitable[Mapping[SubscriptionId, Row[V]]]]
+Read = Callable[[Connection, DatabaseTime, Iterable[SubscriptionId]], Awaitable[Mapping[SubscriptionId, Row[V]]]]
 Write = Callable[
-    ["Connection", DatabaseTime, Moves[V], float], Awaitable[Mapping[SubscriptionId, Row[V]]]
+    [Connection, DatabaseTime, Moves[V], float], Awaitable[Mapping[SubscriptionId, Row[V]]]
     # Writes rows within seconds, where those that were read are still the same; returns those that it wrote.
 ]
 MAX_SEEN = 20_000  # rows remembered: a shortcut, so when there are more all are forgotten
 LEFT_ALONE = 4  # moves in a row that found a cursor as this process had left it, after which the next is expected to
-
-
-class Interrupted(Exception):
-    """The outcome is unknown: the connection was lost, or the database requires a retry."""
-
-
-class ReconnectingConnection:
-    """Runs statements in turn. While the connection is lost, calls wait for another, `CALL_SECONDS` in all."""
-
-    def __init__(self, conninfo: str, greet: Callable[["Connection"], Awaitable[None]]) -> None:
-        """`greet` runs first on each new connection."""
-        self._conninfo, self._greet = conninfo, greet
-        self._loop = asyncio.get_running_loop()
-        self._turn = asyncio.Lock()
-        self._connection: Connection | None = None
-        self._lost_since = self._loop.time()
-        self._connecting: asyncio.Task[Connection] | None = None
-        self._cause: BaseException | None = None
-
-    async def run(self, work: Callable[["Connection", float], Awaitable[T]], give_up: float) -> T:
-        """Do some work on the connection, which gets the seconds it may take; `give_up` is in the loop's time.
-
-        Raises `Interrupted` when it must be asked again, `CursorsUnavailable` when time is over or it is refused.
-        """
-        async with self._turn:
-            connection = await self._connected(give_up)
-            began = self._loop.time()
-            seconds = min(postgresql.STATEMENT_SECONDS, give_up - began)
-            if seconds < LEAST_SECONDS:
-                raise CursorsUnavailable from self._cause
-            try:
-                with postgresql.limited(connection, seconds):
-                    return await work(connection, seconds)
-            except psycopg.Error as error:
-                if not postgresql.is_passing(error):
-                    log.error("cursors.refused", reason=postgresql.reason(error))
-                    raise CursorsUnavailable from error
-                self._cause = error
-                if not postgresql.keeps_connection(error):
-                    self._connection, self._lost_since = None, began
-                    log.warning("cursors.connection_lost", reason=postgresql.reason(error))
-                    await connection.close()
-                    self._connecting = asyncio.create_task(self._connect(), name="ams-cursors-connect")
-                raise Interrupted from error
-
-    async def insist(self, work: Callable[["Connection", float], Awaitable[T]], *, changes: bool = False) -> T:
-        """Do some work that may be done twice, again until there is an answer; for `CALL_SECONDS` in all.
-
-        Raises `CursorsUnavailable`, which says so when work that `changes` something may have been done.
-        """
-        give_up = self._loop.time() + postgresql.CALL_SECONDS
-        unsure = False
-        while True:
-            try:
-                return await self.run(work, give_up)
-            except Interrupted:
-                unsure = changes
-            except CursorsUnavailable as error:
-                if not unsure:
-                    raise
-                raise CursorsUnavailable(OUTCOME_UNKNOWN) from error
-
-    async def close(self) -> None:
-        """Let the connection go."""
-        if self._connecting is not None:
-            self._connecting.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                self._connection = await self._connecting
-        if self._connection is not None:
-            await self._connection.close()
-
-    async def _connected(self, give_up: float) -> "Connection":
-        if self._connection is not None:
-            return self._connection
-        if self._connecting is None:  # the first call
-            self._lost_since = self._loop.time()
-            self._connecting = asyncio.create_task(self._connect(), name="ams-cursors-connect")
-        seconds = min(give_up, self._lost_since + postgresql.CALL_SECONDS) - self._loop.time()
-        await asyncio.wait((self._connecting,), timeout=max(seconds, 0))
-        if not self._connecting.done():
-            raise CursorsUnavailable from self._cause
-        connecting, self._connecting = self._connecting, None  # also after an error: the next call tries again
-        self._connection = connecting.result()
-        return self._connection
-
-    async def _connect(self) -> "Connection":
-        pauses, said = Pauses(BACKOFF), False
-        while True:
-            try:
-                connection = await self._greeted()
-            except psycopg.Error as error:
-                self._cause = error
-                if not said:
-                    log.warning("cursors.not_connected", reason=postgresql.reason(error))
-                    said = True
-                await asyncio.sleep(pauses.next())
-            else:
-                if said:
-                    log.info("cursors.connected")
-                return connection
-
-    async def _greeted(self) -> "Connection":
-        connection = await postgresql.connect(self._conninfo)
-        try:
-            with postgresql.limited(connection, postgresql.CONNECT_SECONDS):
-                await self._greet(connection)
-        except BaseException:
-            await connection.close()
-            raise
-        return connection
 
 
 @dataclass(slots=True, eq=False)

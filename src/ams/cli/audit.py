@@ -12,6 +12,7 @@ from ams.cli.extras import need
 from ams.cli.output import emit, json_line
 from ams.client import wire
 from ams.core.errors import Unusable
+from ams.wire.actions import RECORDED
 
 Event = wire.AuditEvent
 
@@ -53,13 +54,7 @@ def audit(session: Session, filters: Filters, *, file: File = "", page: Page) ->
     Who published or consumed messages is not in it.
     A file is read from its beginning, oldest first, also while no service runs; its lines are JSON with -o json.
     """
-    show(session, filters, file, page, _service_changes)
-
-
-def _service_changes() -> Collection[str]:
-    from ams.http.auditing import CHANGES
-
-    return CHANGES
+    show(session, filters, file, page, lambda: RECORDED)
 
 
 def show(

@@ -28,7 +28,7 @@ from ams.http.limits import ClientLeft
 from ams.outgoing.guard import Network
 from ams.storage.audit.event import AuditEvent, result_of
 from ams.storage.audit.trail import FailedLogins, Trail
-from ams.wire.actions import ACTIONS, HOT
+from ams.wire.actions import UNRECORDED
 
 SERVICE_TOKEN = "(service token)"  # noqa: S105 - what stands for it in the log
 _SECRET = re.compile(
@@ -36,13 +36,6 @@ _SECRET = re.compile(
 )
 _BY_UUID = re.compile(r"/v1/users:byUUID/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 """A path behind `/users:` that holds no secret."""
-_UNCHANGING = frozenset({"schemas:validateMessage", "schemas:dryRun", "push:lease", "push:wait", "subscriptions:nack"})
-"""Actions that are asked for by POST and change nothing that people would want to know of.
-
-`Call.leave_unrecorded` says so of single requests.
-"""
-CHANGES = {name for name, each in ACTIONS.items() if each.method != "GET"} - _UNCHANGING.union(HOT)
-"""Actions of which there may be events."""
 _NOT_RECORDED = (Overloaded, QuotaExceeded, UnknownToken, ClientLeft, Relayed)
 
 logger = structlog.get_logger("ams.http")
@@ -96,7 +89,7 @@ class AuditedRequest:
     @property
     def is_change(self) -> bool:
         """True: it is for the audit log."""
-        return self.action is not None and self.method != "GET" and self.action not in _UNCHANGING
+        return self.action is not None and self.method != "GET" and self.action not in UNRECORDED
 
     @property
     def actor(self) -> str:

@@ -6,13 +6,13 @@ import asyncio
 
 from ams.core.clock import Milliseconds
 from ams.core.names import subscription_path, topic_path
-from ams.http.auditing import CHANGES
 from ams.http.routing import Call, page_request
 from ams.service import doctor, metrics
 from ams.service.service_doctor import About, ServiceDoctor
 from ams.storage.audit.records import FILTERS, AuditRecords, listing, wanted
 from ams.storage.registry.records import Subscription
 from ams.wire import service as wire
+from ams.wire.actions import RECORDED
 
 
 class ServiceRoutes:
@@ -78,7 +78,7 @@ class AuditRoutes:
 
     async def audit_list(self, call: Call) -> wire.Lines:
         page = page_request(call)
-        asked = wanted({name: call.parameter(name) or "" for name in FILTERS}, CHANGES)
+        asked = wanted({name: call.parameter(name) or "" for name in FILTERS}, RECORDED)
         return await listing(self._records, asked, page.size, page.token)
 
 

@@ -12,11 +12,12 @@ from unittest.mock import AsyncMock
 import pytest
 
 from ams.cluster.leases import MemoryLeases
-from ams.core.clock import ManualClock, RetentionClock
+from ams.core.clock import ManualClock
 from ams.core.errors import InvalidInput, LogUnavailable, TokenRefused
 from ams.core.issuer import Issuer
 from ams.core.names import SubscriptionId, TopicId, new_topic_id, topic_id_text
 from ams.core.push_config import HTTP_ENDPOINT, PushConfig
+from ams.core.retention_clock import RetentionClock
 from ams.identity.keys import Keys
 from ams.outgoing.client import HttpClient
 from ams.outgoing.guard import Guard

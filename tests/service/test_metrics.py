@@ -13,8 +13,9 @@ from sqlalchemy import text
 
 from ams.access.admission import Admission
 from ams.cluster.lease_table import Duty
-from ams.core.clock import ManualClock, RetentionClock
+from ams.core.clock import ManualClock
 from ams.core.names import topic_id_text
+from ams.core.retention_clock import RetentionClock
 from ams.core.supervisor import Supervisor
 from ams.service import metrics
 from ams.service.history import HISTORY_MINUTES, MINUTE, Asked, History, Past, Values, _series

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from ams.access.admission import Caller
-from ams.core.clock import DAY, RetentionClock
+from ams.core.clock import DAY
 from ams.core.errors import AlreadyExists, LogUnavailable
 from ams.core.names import TopicId, TopicName
 from ams.core.parallel_options import ParallelOptions
+from ams.core.retention_clock import RetentionClock
 from ams.service.retention import Losses, LossTotal, Retention
 from ams.service.subscriptions import EXPIRY_ACTOR, EXPIRY_MARGIN, Expiry
 from ams.storage.audit.event import AuditEvent

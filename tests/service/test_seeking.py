@@ -5,11 +5,12 @@ import asyncio
 import pytest
 
 from ams.access.admission import Caller
-from ams.core.clock import DAY, RetentionClock
+from ams.core.clock import DAY
 from ams.core.errors import Conflict, InvalidInput, NotFound
 from ams.core.messages import message
 from ams.core.offsets import ranges_of
 from ams.core.parallel_options import ParallelOptions
+from ams.core.retention_clock import RetentionClock
 from ams.service.seeking import Snapshots
 from ams.storage.cursors.acks import Change
 from ams.storage.registry.records import Subscription

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 from ams.access.admission import Caller
 from ams.access.permissions import CONSUMER
-from ams.core.clock import Clock, Milliseconds, RetentionClock, span_text
+from ams.core.clock import Clock, Milliseconds, span_text
 from ams.core.errors import TopicGone
 from ams.core.names import Offset, SubscriptionId, SubscriptionName, TopicName
+from ams.core.retention_clock import RetentionClock
 from ams.push.report import RETRYING, STOPPED
 from ams.service.counting import Counting
 from ams.service.lookup import find_subscription

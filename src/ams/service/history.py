@@ -19,9 +19,10 @@ import structlog
 from ams.access.admission import Caller
 from ams.access.permissions import CONSUMER, PROJECT_ADMIN, PUBLISHER, SERVICE_ADMIN
 from ams.cluster.lease_table import Duty
-from ams.core.clock import Clock, RetentionClock
+from ams.core.clock import Clock
 from ams.core.errors import InvalidInput, NotAllowed, TopicGone, Unavailable
 from ams.core.names import ProjectId, SubscriptionName, TopicId, TopicName, topic_id_text
+from ams.core.retention_clock import RetentionClock
 from ams.core.supervisor import Rounds, Supervisor
 from ams.service.lookup import check_names, find_subscription, find_topic
 from ams.service.retention import lag_of, oldest_time

@@ -18,9 +18,10 @@ from typing import NamedTuple
 import structlog
 
 from ams.access.admission import Caller
-from ams.core.clock import Clock, Milliseconds, RetentionClock
+from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import InvalidInput, NotFound, TopicGone
 from ams.core.names import Offset, TopicId, TopicName
+from ams.core.retention_clock import RetentionClock
 from ams.core.settings import MAX_RETENTION_SECONDS
 from ams.core.supervisor import Rounds
 from ams.service.lookup import required, without_access_list

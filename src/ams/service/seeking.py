@@ -7,7 +7,7 @@ import msgspec
 
 from ams.access.admission import Caller
 from ams.access.permissions import CONSUMER
-from ams.core.clock import DAY, Clock, Milliseconds, RetentionClock, SystemClock
+from ams.core.clock import DAY, Clock, Milliseconds, SystemClock
 from ams.core.errors import AlreadyExists, Conflict, InvalidInput, LogUnavailable, NotFound, TopicGone
 from ams.core.names import (
     Offset,
@@ -18,6 +18,7 @@ from ams.core.names import (
     TopicName,
     subscription_reference,
 )
+from ams.core.retention_clock import RetentionClock
 from ams.service.lookup import (
     NO_SNAPSHOT,
     NO_TOPIC,

@@ -14,7 +14,7 @@ import structlog
 from ams.access.admission import Caller
 from ams.access.permissions import CONSUMER
 from ams.core.ack_ids import BAD_ACK_DEADLINE, DEFAULT_ACK_DEADLINE, MAX_ACK_DEADLINE, MIN_ACK_DEADLINE
-from ams.core.clock import Clock, Milliseconds, RetentionClock, span_text
+from ams.core.clock import Clock, Milliseconds, span_text
 from ams.core.errors import AlreadyExists, AmsError, InvalidInput, SubscriptionGone, Unavailable
 from ams.core.names import (
     Offset,
@@ -31,6 +31,7 @@ from ams.core.names import (
 from ams.core.parallel_options import Changes, DeadLetterPolicy, ParallelOptions, check
 from ams.core.push_config import AskedPush
 from ams.core.quotas import SUBSCRIPTIONS
+from ams.core.retention_clock import RetentionClock
 from ams.core.supervisor import Rounds
 from ams.core.versions import ANY_VERSION
 from ams.service.counting import Counts

@@ -6,9 +6,10 @@ import pytest
 
 from ams.cluster.ownership import Ownership
 from ams.core.ack_ids import AckId
-from ams.core.clock import DAY, RetentionClock
+from ams.core.clock import DAY
 from ams.core.errors import AckTimeout, CursorsUnavailable, InvalidInput
 from ams.core.names import Offset
+from ams.core.retention_clock import RetentionClock
 from ams.service.parallel.opening import LONGEST_LEASE
 from ams.service.seeking import Seeker, Snapshots
 from ams.service.subscriptions import Subscriptions

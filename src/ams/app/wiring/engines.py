@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import structlog
 
 from ams.core.backoff import Backoff, Pauses
-from ams.core.clock import Clock, Milliseconds, RetentionClock
+from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import Unavailable, Unusable
 from ams.core.names import topic_id_text
 from ams.core.quotas import QUOTAS, Quotas
+from ams.core.retention_clock import RetentionClock
 from ams.core.settings import Seconds, Settings
 from ams.core.supervisor import Rounds, Supervisor
 from ams.storage.cursors.acks import CursorStore

@@ -13,11 +13,12 @@ import structlog
 
 from ams.cluster.ownership import Ownership
 from ams.core.ack_ids import MAX_ACK_DEADLINE, identity_of
-from ams.core.clock import Clock, Milliseconds, RetentionClock
+from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import AmsError, InvalidInput
 from ams.core.filters import Filter, parse
 from ams.core.names import Offset, ProjectName, SubscriptionId, TopicId
 from ams.core.parallel_options import ParallelOptions
+from ams.core.retention_clock import RetentionClock
 from ams.core.supervisor import Supervisor
 from ams.push.upstream import Verdict
 from ams.service.lookup import topic_of

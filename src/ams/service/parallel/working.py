@@ -7,8 +7,9 @@ settled messages before the answer; leases are not stored.
 from collections import Counter
 
 from ams.cluster.ownership import Ownership
-from ams.core.clock import Clock, RetentionClock
+from ams.core.clock import Clock
 from ams.core.names import SubscriptionId
+from ams.core.retention_clock import RetentionClock
 from ams.core.supervisor import Supervisor
 from ams.service.dead_letters import DeadLetters
 from ams.service.delivering import Deliverer

@@ -5,10 +5,11 @@ from typing import Self, TypeVar
 
 from sqlalchemy import Connection
 
-from ams.core.clock import Clock, RetentionClock, SystemClock
+from ams.core.clock import Clock, SystemClock
 from ams.core.errors import RegistryUnavailable
 from ams.core.names import SubscriptionId
 from ams.core.quotas import Quotas
+from ams.core.retention_clock import RetentionClock
 from ams.storage.audit.records import AuditRecords
 from ams.storage.database.database import Database, opened
 from ams.storage.database.invalidation import Invalidations

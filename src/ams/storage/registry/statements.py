@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import sqlalchemy as sa
 
-from ams.core.clock import Clock, RetentionClock
+from ams.core.clock import Clock
 from ams.core.errors import InvalidInput
 from ams.core.names import UserId
+from ams.core.retention_clock import RetentionClock
 from ams.storage.database.database import Database
 from ams.storage.registry.records import Page, PageRequest
 from ams.storage.registry.tables import users

@@ -7,10 +7,11 @@ from functools import partial
 
 import structlog
 
-from ams.core.clock import Clock, Milliseconds, RetentionClock, SystemClock
+from ams.core.clock import Clock, Milliseconds, SystemClock
 from ams.core.errors import LogUnavailable, TooLarge, TopicGone
 from ams.core.messages import Message, Stored, batch_of
 from ams.core.names import Offset, TopicId, topic_id_text
+from ams.core.retention_clock import RetentionClock
 from ams.core.supervisor import Supervisor
 from ams.storage.files import Disk
 from ams.storage.free_space import FreeSpace

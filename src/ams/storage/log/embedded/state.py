@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, cast
 
-from ams.core.clock import Milliseconds, RetentionClock
+from ams.core.clock import Milliseconds
 from ams.core.errors import KeyReused, LogUnavailable, OutcomeUnknown
 from ams.core.messages import Message
 from ams.core.names import TopicId
+from ams.core.retention_clock import RetentionClock
 from ams.storage.log.base import Appended, content_hash, is_content, key_hash
 from ams.storage.log.embedded.catalog import LookUp, Segment, SegmentCatalog, TopicState
 from ams.storage.log.embedded.group_commit import Append, Control, Outcome

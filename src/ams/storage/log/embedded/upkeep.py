@@ -15,9 +15,10 @@ from typing import NamedTuple, TypeVar
 
 import structlog
 
-from ams.core.clock import Clock, Milliseconds, RetentionClock
+from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import Damaged, LogUnavailable
 from ams.core.names import Offset, TopicId
+from ams.core.retention_clock import RetentionClock
 from ams.core.supervisor import Rounds
 from ams.storage.files import Disk, write_whole
 from ams.storage.log.base import Owner

@@ -9,10 +9,11 @@ from typing import Self
 import structlog
 from aiokafka.errors import KafkaError
 
-from ams.core.clock import Milliseconds, RetentionClock, SystemClock
+from ams.core.clock import Milliseconds, SystemClock
 from ams.core.errors import LogUnavailable, TooLarge, TopicGone, Unavailable
 from ams.core.messages import Fragment, Message, Stored, batch_of, sent_bytes
 from ams.core.names import Offset, TopicId
+from ams.core.retention_clock import RetentionClock
 from ams.core.supervisor import Rounds, Supervisor
 from ams.storage.log.base import NEVER, NEW, Appended, Bounds, Origin, Totals, check_key
 from ams.storage.log.kafka.administration import delete_records

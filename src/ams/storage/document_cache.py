@@ -84,6 +84,7 @@ class DocumentCache(Generic[Key, Source, Document]):
     max_bytes = math.inf  # of all documents, as published, in memory and in the folder; one is kept in any case
     retry_ms = RETRY_MS  # pause after a failed fetch
     refresh_retry_ms = RETRY_MS  # the same in the background
+    expected_error: type[Exception] = Exception  # of a fetch; others are logged as `upkeep_event`, with where they are
     unused_ms = math.inf  # if finite: until a document was not used for so long it is fetched again, asked for or not
     is_file_first = False  # whether a good document in a file spares the first fetch; else files are for a failed one
     upkeep_event = ""  # logged when a round of upkeep ends with an error
@@ -177,6 +178,13 @@ class DocumentCache(Generic[Key, Source, Document]):
         """Fetch a document; return the one of before if it is to stay. Raises an error for the callers."""
         raise NotImplementedError
 
+    def _good_until(self, document: Document, known: int) -> int:
+        """Return until when a document is good whose fetch failed.
+
+        `known` is until when it was, or now where the clock was put back: then that is not known.
+        """
+        return known
+
     def _file_name(self, key: Key) -> str:
         raise NotImplementedError
 
@@ -208,6 +216,8 @@ class DocumentCache(Generic[Key, Source, Document]):
             try:
                 edition = await self._fetch(source, state.document)
             except Exception as error:  # for those who ask
+                if not isinstance(error, self.expected_error):
+                    self.logger.exception(self.upkeep_event)
                 if known is None and not self.is_file_first:
                     await self._load(state, key, source)
                 self._note_failure(state, error)
@@ -233,10 +243,10 @@ class DocumentCache(Generic[Key, Source, Document]):
 
     def _note_failure(self, state: DocumentState[Document], error: Exception) -> None:
         now = self._now()
-        if now < state.noted_at:  # the clock was put back: how long the document is good is not known
-            state.good_until = now
+        if state.document is not None:
+            state.good_until = self._good_until(state.document, now if now < state.noted_at else state.good_until)
         error.__cause__ = error.__context__ = None  # their frames hold what was read of an answer
-        state.last_error, state.noted_at = error, now
+        state.last_error, state.noted_at = error.with_traceback(None), now
         state.retry_at, state.refresh_at = now + self.retry_ms, now + self.refresh_retry_ms
 
     def _drop_beyond_limits(self, fetched: Key) -> list[Key]:

@@ -18,7 +18,7 @@ import structlog
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 
-from ams.authn.certificates.der import find_original, parse_mended, read_extensions, to_der
+from ams.authn.certificates.der import find_original, load_mended, parse_mended, to_der
 from ams.authn.certificates.reading import (
     ComparableName,
     Facts,
@@ -107,10 +107,13 @@ class RevocationList:
     def read(cls, data: bytes, source: str) -> "RevocationList":
         """Read a list, PEM or DER; raise `UnreadableList`."""
         try:
-            der = to_der(data)
+            der = to_der(data, b"X509 CRL")
+            crl, text = parse_mended(x509.load_der_x509_crl, der)
             with quietly():  # not the whole: a long list takes a while, and other requests wait
-                crl, text = parse_mended(x509.load_der_x509_crl, der)
-                extensions = read_extensions(crl, x509.load_der_x509_crl)
+                is_legible = _is_legible(crl)
+            legible = crl if is_legible else load_mended(crl, x509.load_der_x509_crl)
+            with quietly():
+                extensions = legible.extensions
                 scopes = (each.value for each in extensions)
                 scope = next((each for each in scopes if isinstance(each, x509.IssuingDistributionPoint)), None)
                 issuer, odd = comparable(issuer_of_list(crl)), _odd(extensions, scope)
@@ -180,6 +183,13 @@ class RevocationList:
             return False
 
 
+def _is_legible(crl: x509.CertificateRevocationList) -> bool:
+    try:
+        return crl.extensions is not None
+    except ValueError:
+        return False
+
+
 def _odd(extensions: x509.Extensions, scope: x509.IssuingDistributionPoint | None) -> str:
     if any(isinstance(each.value, x509.DeltaCRLIndicator) for each in extensions):
         return "it says what changed only"
@@ -204,6 +214,7 @@ class FetchedLists(DocumentCache[Key, ListPlace, RevocationList]):
     max_documents = MOST_LISTS
     max_bytes = MOST_BYTES
     refresh_retry_ms = REFRESH_FAILED
+    expected_error = Doubt
     unused_ms = UNUSED
     is_file_first = True
     upkeep_event = "crl.upkeep_failed"
@@ -250,6 +261,10 @@ class FetchedLists(DocumentCache[Key, ListPlace, RevocationList]):
     def _log_file_error(self, key: Key, reason: str, *, is_read: bool) -> None:
         event = "crl.kept_list_unreadable" if is_read else "crl.not_kept"
         logger.warning(event, url=without_credentials(key[0]), reason=reason)
+
+    def _good_until(self, found: RevocationList, _: int) -> int:
+        now = self._now()
+        return found.ends_at(now) if found.is_current(now) else now
 
     def _edition(self, found: RevocationList, data: bytes) -> Edition[RevocationList]:
         now = self._now()

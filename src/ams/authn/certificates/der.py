@@ -25,12 +25,16 @@ _CONSTRUCTED = 0x20  # the bit of tags whose values have members
 _UTF8, _PRINTABLE, _T61, _IA5 = 0x0C, 0x13, 0x14, 0x16
 _PRINTABLE_TEXT = re.compile(rb"[A-Za-z0-9 '()+,./:=?-]*")
 ISSUER, SUBJECT = 1, 3  # numbers of fields of the signed body, version and serial number not counted
+MAX_VALUES = 1_000_000  # that are looked at to mend one: a second of work, and a list of 250,000 entries
 
 
-def to_der(data: bytes) -> bytes:
-    """Return DER of what is PEM or DER; raise `ValueError`."""
-    pem = _PEM.match(data)
-    return base64.b64decode(b"".join(pem[2].split()), validate=True) if pem else data
+def to_der(data: bytes, label: bytes = b"") -> bytes:
+    """Return DER of what is PEM or DER: of the block with this label if there is one. Raises `ValueError`."""
+    if not _PEM.match(data):
+        return data
+    blocks = [(each[1], each[2]) for each in _PEM.finditer(data)]
+    text = next((text for found, text in blocks if found == label), blocks[0][1])
+    return base64.b64decode(b"".join(text.split()), validate=True)
 
 
 def parse_mended(parse: Callable[[bytes], T], der: bytes) -> tuple[T, bytes]:
@@ -66,16 +70,27 @@ def read_extensions(signed: Signed, load: Callable[[bytes], Signed]) -> x509.Ext
     try:
         return signed.extensions
     except ValueError:
-        return load(mend_texts(signed.public_bytes(Encoding.DER), is_lossy=True)).extensions
+        return load_mended(signed, load).extensions
+
+
+def load_mended(signed: Signed, load: Callable[[bytes], Signed]) -> Signed:
+    """Return a certificate or a list whose extensions can be read; a long list takes a second. Raises `ValueError`."""
+    return load(mend_texts(signed.public_bytes(Encoding.DER), is_lossy=True))
 
 
 def mend_texts(der: bytes, *, is_lossy: bool = False) -> bytes:
-    """Return the same with every odd PrintableString as UTF8String; raise `ValueError` for what is cut off.
+    """Return the same with every odd PrintableString as UTF8String.
+
+    Raises:
+        ValueError: a value is cut off, or there are more than `MAX_VALUES`.
 
     With `is_lossy`, texts in Latin-1 have `?` for what is not ASCII: as UTF-8 they would be longer.
     """
-    changed, place, before = bytearray(der), 0, 0
+    changed, place, before, values = bytearray(der), 0, 0, 0
     while place < len(der):
+        values += 1
+        if values > MAX_VALUES:
+            raise ValueError("it has too many values")
         tag, (begin, end) = der[place], _value(der, place, len(der))
         if tag == _PRINTABLE:
             text = der[begin:end]

@@ -31,6 +31,7 @@ from ams.storage.document_cache import DocumentCache, Edition
 
 logger = structlog.get_logger("ams.authn.certificates")
 
+MAX_ANSWER_BYTES = 64 * 1024  # of an OCSP answer, which is looked at before anybody has signed it
 SECONDS = 10.0  # for all fetches of one check; a login has to be answered before its connection is closed (A18)
 REMEMBERED = 10_000  # OCSP answers that are cached
 WITHOUT_END = 5 * 60_000  # milliseconds that an OCSP answer is good for which does not say how long it is
@@ -132,7 +133,7 @@ class Revocation:
     def _apply_policy(self, doubt: Doubt) -> None:
         """Raise when policy is to refuse; else accept and log a warning, once an hour for each list."""
         if self._policy != "warn":
-            raise doubt.error
+            raise doubt.error.with_traceback(None) from None  # raised for each login, it would grow
         now = self._clock.monotonic()
         warned_at = self._warned.get(doubt.source)
         if warned_at is None or now - warned_at >= _WARN_EVERY:
@@ -217,7 +218,8 @@ class Responders(DocumentCache[tuple[bytes, int], tuple[Facts, Facts], _OcspAnsw
         body = asked.public_bytes(Encoding.DER)
         for url in urls:
             try:
-                answer = _read(await self._client.post(url, body, MEDIA_TYPE), asked, issuer, self._now())
+                data = await self._client.post(url, body, MEDIA_TYPE)
+                answer = await asyncio.to_thread(_read, data, asked, issuer, self._now())
                 return Edition(answer, answer.until, answer.until)
             except (RequestFailed, _NotBelieved) as error:
                 logger.warning("ocsp.no_answer", url=without_credentials(url), reason=str(error))
@@ -233,6 +235,8 @@ def _question(certificate: Facts, issuer: Facts) -> ocsp.OCSPRequest:
 
 
 def _read(data: bytes, asked: ocsp.OCSPRequest, issuer: Facts, now: Milliseconds) -> _OcspAnswer:
+    if len(data) > MAX_ANSWER_BYTES:
+        raise _NotBelieved("it is too long")
     try:
         response, text = parse_mended(ocsp.load_der_ocsp_response, data)
         if response.response_status is not ocsp.OCSPResponseStatus.SUCCESSFUL:

@@ -6,7 +6,6 @@ from pathlib import Path
 SOURCES = Path(__file__).parents[1] / "src" / "ams"
 PARTS = ("access", "cluster", "core", "http", "identity", "outgoing", "pubsub", "push", "service", "storage",
          "validation", "web", "workers")  # fmt: skip
-PSYCOPG = "the module that calls it has loaded psycopg at the start, on the event loop"
 ALLOWED = {
     "http/routes/reading.py _arrow": "import_module waits for the module's lock, and nobody looks into sys.modules:"
     " test_streams_that_begin_while_arrow_is_being_loaded_wait_for_it",
@@ -14,7 +13,6 @@ ALLOWED = {
     "http/tls.py _make": "right after _is_good",
     "storage/database/database.py __init__": "at the start, on the event loop",
     "storage/database/schema.py migrate": "at the start, in the one thread that migrates; nothing else loads alembic",
-    **{f"storage/postgresql.py {name}": PSYCOPG for name in ("conninfo", "connect", "require_sessions", "is_passing")},
     "workers/program.py _job": "a worker process, which has one thread",
 }
 """Functions that load modules late, and why no two threads load one of them at a time."""

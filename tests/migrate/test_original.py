@@ -176,7 +176,7 @@ def moved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         try:
             program()
         except CannotBuild as why:
-            marks.skip_without("go", str(why))
+            pytest.skip(str(why))  # no part of the machine: not every module registry has it
     folder = tmp_path_factory.mktemp("move")
     with old_side(folder / "old", is_original=is_original) as old:
         api = Api(old.address.url, str(old.certificate))

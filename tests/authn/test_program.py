@@ -40,29 +40,26 @@ JSON: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("flags", "text"),
-    [
-        ({"port": "many"}, "--port: 'many' is not a good value"), ({"client_ca": ""}, "--client-ca is needed"),
-        ({"key": ""}, "--cert and --key go together"),
-        ({"tls_self_signed": True}, "either --cert and --key or --tls-self-signed"),
-        ({"secrets_key": "12"}, "64 hex digits"), ({"registry": "postgresql://u:p@h/d"}, "must not hold a password"),
-        ({"registry": "mongodb://h"}, "registry is sqlite or postgresql"),
-        ({"service_types_paths": "[]"}, "is not a good value"),
-        ({"supported_auth_methods": "kerberos"}, "supported_auth_methods is of api-key, headers"),
-        ({"server_read_timeout": "0"}, "must be positive"),
-        ({"fetch_allow": "nowhere"}, "fetch_allow is of networks"), ({"max_connections": "0"}, "must be positive"),
-        ({"ams_endpoint": "ams.example"}, "ams_endpoint is a base URL without a user and password"),
-        ({"ams_endpoint": "https://user:s3cret@ams.example"}, "https://ams.example, not https://ams.example$"),
-        ({"proxy_protocol": True}, "proxy_protocol and proxies go together"),
-        ({"proxies": "127.0.0.0/8"}, "proxy_protocol and proxies go together"),
-        ({"proxy_header": "X"}, "proxy_header and proxy_names go together"),
-        ({"proxy_header": "X", "proxy_names": "nobody"}, "no distinguished name"),
-        ({"proxy_protocol": True, "proxies": "x"}, "proxies is of networks"),
-        ({"proxy_protocol": True, "proxies": "::/0", "proxy_header": "X", "proxy_names": "CN=x"}, "exclude each other"),
-        ({"supported_auth_types": "x509,oidc"}, "oidc is not spoken here"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("flags", "text"), [
+    ({"port": "many"}, "--port: 'many' is not a good value"), ({"client_ca": ""}, "--client-ca is needed"),
+    ({"key": ""}, "--cert and --key go together"),
+    ({"tls_self_signed": True}, "either --cert and --key or --tls-self-signed"),
+    ({"secrets_key": "12"}, "64 hex digits"), ({"registry": "postgresql://u:p@h/d"}, "must not hold a password"),
+    ({"registry": "mongodb://h"}, "registry is sqlite or postgresql"),
+    ({"service_types_paths": "[]"}, "is not a good value"),
+    ({"supported_auth_methods": "kerberos"}, "supported_auth_methods is of api-key, headers"),
+    ({"server_read_timeout": "0"}, "must be positive"),
+    ({"fetch_allow": "nowhere"}, "fetch_allow is of networks"), ({"max_connections": "0"}, "must be positive"),
+    ({"ams_endpoint": "ams.example"}, "ams_endpoint is a base URL without a user and password"),
+    ({"ams_endpoint": "https://user:s3cret@ams.example"}, "https://ams.example, not https://ams.example$"),
+    ({"proxy_protocol": True}, "proxy_protocol and proxies go together"),
+    ({"proxies": "127.0.0.0/8"}, "proxy_protocol and proxies go together"),
+    ({"proxy_header": "X"}, "proxy_header and proxy_names go together"),
+    ({"proxy_header": "X", "proxy_names": "nobody"}, "no distinguished name"),
+    ({"proxy_protocol": True, "proxies": "x"}, "proxies is of networks"),
+    ({"proxy_protocol": True, "proxies": "::/0", "proxy_header": "X", "proxy_names": "CN=x"}, "exclude each other"),
+    ({"supported_auth_types": "x509,oidc"}, "oidc is not spoken here"),
+])  # fmt: skip
 def test_what_cannot_be_stops_the_start(flags: dict[str, object], text: str) -> None:
     with pytest.raises(BadSettings, match=text):
         AuthnSettings.load(flags, NEEDED)
@@ -124,15 +121,12 @@ def test_the_first_missing_key_is_told_in_the_words_of_the_reference(key: str) -
     assert str(raised.value) == f"config object contains empty fields. empty value for field: {key}"
 
 
-@pytest.mark.parametrize(
-    ("content", "text"),
-    [
-        ("{", "Something went wrong while marshaling the json data. Error: "),
-        ("[]", "Something went wrong while marshaling the json data. Error: this is no JSON object"),
-        (JSON | {"service_port": "x"}, "marshaling the json data. Error: service_port is of another type"),
-        (JSON | {"service_types_paths": {"ams": 1}}, "Error: service_types_paths is of another type"),
-    ],
-)
+@pytest.mark.parametrize(("content", "text"), [
+    ("{", "Something went wrong while marshaling the json data. Error: "),
+    ("[]", "Something went wrong while marshaling the json data. Error: this is no JSON object"),
+    (JSON | {"service_port": "x"}, "marshaling the json data. Error: service_port is of another type"),
+    (JSON | {"service_types_paths": {"ams": 1}}, "Error: service_types_paths is of another type"),
+])  # fmt: skip
 def test_a_file_that_cannot_be_read_is_told_in_its_words(tmp_path: Path, content: Any, text: str) -> None:
     with pytest.raises(Unusable, match=text):
         AuthnSettings.load({}, {}, written(tmp_path / "c.json", content))

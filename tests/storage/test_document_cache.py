@@ -386,16 +386,11 @@ async def test_upkeep_goes_on_by_itself_after_an_error_too(site: Site, monkeypat
     assert not asyncio.all_tasks() - {asyncio.current_task()}
 
 
-STEPS = st.lists(
-    st.tuples(
-        st.sampled_from(["get", "newer", "forget", "refresh", "wait", "fail", "restart"]), st.sampled_from("abcdef")
-    ),
-    max_size=30,
-)
+ACTIONS = st.sampled_from(["get", "newer", "forget", "refresh", "wait", "fail", "restart"])
 
 
 @settings(max_examples=50)
-@given(STEPS)
+@given(st.lists(st.tuples(ACTIONS, st.sampled_from("abcdef")), max_size=30))
 def test_memory_is_bounded_and_each_file_is_of_a_document_that_this_run_or_one_before_knew(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, str]]
 ) -> None:

@@ -357,7 +357,10 @@ async def test_a11_a_responder_is_asked_once_when_there_is_no_list(
     assert questions == [leaf.certificate.serial_number]
 
 
-async def test_a11_a_list_goes_before_a_responder(site: Site, publishing: Publishing, leaf: Credentials) -> None:
+async def test_a11_a_list_goes_before_a_responder_and_a_setting_turns_that_off(
+    site: Site, publishing: Publishing, leaf: Credentials
+) -> None:
+    assert "No CRLDistributionPoints found" in await site.judge(leaf, ocsp=False)
     site.has_list(site.root.crl())
     assert await site.judge(leaf) == BELIEVED
     assert not publishing.asked
@@ -412,7 +415,3 @@ async def test_a11_an_answer_that_is_not_to_be_believed_is_none(
     url = publishing.puts(RESPONDER, DOUBTFUL[what](site.root, leaf.certificate))
     assert await site.judge(leaf) == f"unable: Could not access OCSP responder {url}"
     assert await site.judge(leaf, revocation="warn") == BELIEVED
-
-
-async def test_a11_without_ocsp_such_a_certificate_has_nobody_to_be_asked(site: Site, leaf: Credentials) -> None:
-    assert "No CRLDistributionPoints found" in await site.judge(leaf, ocsp=False)

@@ -63,6 +63,13 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         yield World(authority, authority.signs(JANE), authorities, service)
 
 
+@pytest.fixture
+def service(world: World) -> Receiver:
+    world.service.behaviour = GOOD
+    world.service.heads.clear()
+    return world.service
+
+
 @dataclass
 class LoginService:
     """The certificate service without its doors."""
@@ -105,12 +112,6 @@ class LoginService:
         """Change Jane's binding."""
         await Bindings(self.store).update(await self.binding(), BindingFields(**changes))
 
-    async def all(self) -> None:
-        """Make all that Jane needs."""
-        await self.offer()
-        await self.reach()
-        await self.bind(self.world.jane.certificate)
-
     async def ask(self, shown: Credentials | None = None, *, address: str = ADDRESS, host: str = "localhost") -> str:
         """Log in as Jane, or as somebody else."""
         leaf = (shown or self.world.jane).certificate
@@ -130,18 +131,16 @@ class LoginService:
 
 
 @pytest.fixture
-async def site(world: World, tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[LoginService]:
+async def site(
+    world: World, service: Receiver, tmp_path: Path, request: pytest.FixtureRequest
+) -> AsyncIterator[LoginService]:
     """A service that has nothing yet, made with the options that a test is marked with."""
     options = {"per_minute": 30, "seconds": 5.0, "token_seconds": 0.0} | getattr(request, "param", {})
-    world.service.behaviour = GOOD
-    world.service.heads.clear()
     clock = ManualClock(NOW_MS)
     store = await Store.open(sqlite_url(str(tmp_path / "authn.db")), bytes(32), clock=clock)
     trail = Trail(str(tmp_path / "audit.jsonl"), AuditRecords(store.database, audit), clock)
     failures = FailedLogins("authn", trail, Attempts(options.pop("per_minute"), clock), clock)
-    services = Services(
-        {"ams": "/v1/users:byUUID/{{identifier}}"}, {"ams": "token"}, trust(world.service.ca), seconds=5
-    )
+    services = Services({"ams": "/v1/users:byUUID/{{identifier}}"}, {"ams": "token"}, trust(service.ca), seconds=5)
     checks = CertificateChecks(AuthnSettings(client_ca=str(world.folder)), Guard(), clock)
     login = Login(
         store, checks, services, failures=failures, trail=trail, clock=clock,
@@ -152,6 +151,15 @@ async def site(world: World, tmp_path: Path, request: pytest.FixtureRequest) -> 
     await checks.close()
     await trail.close()
     await store.close()
+
+
+@pytest.fixture
+async def ready(site: LoginService) -> LoginService:
+    """A service with all that Jane needs."""
+    await site.offer()
+    await site.reach()
+    await site.bind(site.world.jane.certificate)
+    return site
 
 
 def made_with(**options: float) -> pytest.MarkDecorator:
@@ -196,216 +204,197 @@ def peer(shown: Credentials, address: str = ADDRESS) -> Peer:
     return Peer(address, Presented(shown.certificate))
 
 
-async def test_a1_a_binding_that_is_given_another_user_logs_in_as_that_one(site: LoginService) -> None:
-    await site.all()
-    await site.ask()
+async def test_a1_a_binding_that_is_given_another_user_logs_in_as_that_one(ready: LoginService) -> None:
+    await ready.ask()
 
-    await site.rebind(unique_key="u-2")
-    await site.ask()
+    await ready.rebind(unique_key="u-2")
+    await ready.ask()
 
-    asked = [head.split()[1] for head in site.world.service.heads]
+    asked = [head.split()[1] for head in ready.world.service.heads]
     assert asked == [b"/v1/users:byUUID/u-1", b"/v1/users:byUUID/u-2"]
 
 
-async def test_a5_the_last_login_is_noted_once_a_minute(site: LoginService) -> None:
-    await site.all()
-    assert (await site.binding()).last_auth is None
+async def test_a5_the_last_login_is_noted_once_a_minute(ready: LoginService) -> None:
+    assert (await ready.binding()).last_auth is None
 
-    await site.ask()
-    first = (await site.binding()).last_auth
-    site.clock.advance(59_000)
-    await site.ask()
-    await site.login.settled()
-    assert (await site.binding()).last_auth == first == NOW_MS
+    await ready.ask()
+    first = (await ready.binding()).last_auth
+    ready.clock.advance(59_000)
+    await ready.ask()
+    await ready.login.settled()
+    assert (await ready.binding()).last_auth == first == NOW_MS
 
-    site.clock.advance(1_000)
-    await site.ask()
-    await site.login.settled()
-    assert (await site.binding()).last_auth == NOW_MS + 60_000
+    ready.clock.advance(1_000)
+    await ready.ask()
+    await ready.login.settled()
+    assert (await ready.binding()).last_auth == NOW_MS + 60_000
 
 
-async def test_a8_the_first_login_decides_whose_subject_a_binding_means(site: LoginService) -> None:
-    await site.all()
-    turned = site.world.authority.signs(tuple(reversed(JANE)))
-    assert of_certificate(turned.certificate.subject) == of_certificate(site.world.jane.certificate.subject)
+async def test_a8_the_first_login_decides_whose_subject_a_binding_means(ready: LoginService) -> None:
+    turned = ready.world.authority.signs(tuple(reversed(JANE)))
+    assert of_certificate(turned.certificate.subject) == of_certificate(ready.world.jane.certificate.subject)
 
-    await site.ask()
+    await ready.ask()
 
     said = "Your certificate has another subject than the one first used with this binding"
-    assert await site.error(peer(turned)) == (403, said)
-    assert await site.ask() == TOKEN
+    assert await ready.error(peer(turned)) == (403, said)
+    assert await ready.ask() == TOKEN
 
 
-async def test_a22_a_binding_that_is_given_another_subject_is_for_that_from_then_on(site: LoginService) -> None:
+async def test_a22_a_binding_that_is_given_another_subject_is_for_that_from_then_on(ready: LoginService) -> None:
     """A site has a new certificate, and the scripts of the reference put its subject, and know of nothing else."""
-    await site.all()
-    await site.ask()
-    new = site.world.authority.signs((("O", "Acme"), ("CN", "Jane of today")))
+    await ready.ask()
+    new = ready.world.authority.signs((("O", "Acme"), ("CN", "Jane of today")))
     identifier = of_certificate(new.certificate.subject)
 
-    await site.rebind(auth_identifier=identifier)
+    await ready.rebind(auth_identifier=identifier)
 
-    assert await site.ask(new) == TOKEN
-    assert await site.error() == (404, "Binding was not found")
-    assert (await site.binding()).subject_sha256 == subject_sha256(new.certificate.subject)
+    assert await ready.ask(new) == TOKEN
+    assert await ready.error() == (404, "Binding was not found")
+    assert (await ready.binding()).subject_sha256 == subject_sha256(new.certificate.subject)
 
 
-async def test_a8_of_two_subjects_that_look_alike_and_come_first_at_once_one_is_let_in(site: LoginService) -> None:
-    await site.all()
-    turned = site.world.authority.signs(tuple(reversed(JANE)))
+async def test_a8_of_two_subjects_that_look_alike_and_come_first_at_once_one_is_let_in(ready: LoginService) -> None:
+    turned = ready.world.authority.signs(tuple(reversed(JANE)))
 
-    ended = await asyncio.gather(*(site.ask(each) for each in (site.world.jane, turned) * 3), return_exceptions=True)
+    ended = await asyncio.gather(*(ready.ask(each) for each in (ready.world.jane, turned) * 3), return_exceptions=True)
 
     let_in = [each == TOKEN for each in ended]
     assert let_in in ([True, False] * 3, [False, True] * 3)
 
 
-@pytest.mark.parametrize(
-    "subject",
-    [
-        (("O", "Acme"), ("CN", "Jane"), ("CN", "12345")),
-        (("O", "Acme"), ("UID", "jane"), ("CN", "Jane")),
-        (("CN", "Jane"), ("DC", "a,DC=b")),
-    ],
-)
-async def test_a8_an_ambiguous_subject_needs_a_binding_with_its_digest(site: LoginService, subject: Subject) -> None:
-    await site.all()
-    told = site.world.authority.signs(subject)
-    binding = await site.bind(told.certificate, "told")
+@pytest.mark.parametrize("subject", [
+    (("O", "Acme"), ("CN", "Jane"), ("CN", "12345")),
+    (("O", "Acme"), ("UID", "jane"), ("CN", "Jane")),
+    (("CN", "Jane"), ("DC", "a,DC=b")),
+])  # fmt: skip
+async def test_a8_an_ambiguous_subject_needs_a_binding_with_its_digest(ready: LoginService, subject: Subject) -> None:
+    told = ready.world.authority.signs(subject)
+    binding = await ready.bind(told.certificate, "told")
 
-    code, said = await site.error(peer(told))
+    code, said = await ready.error(peer(told))
     assert (code, said.partition(": ")[0]) == (403, "Your certificate cannot be told from others by its subject")
 
     sha256 = subject_sha256(told.certificate.subject)
-    await Bindings(site.store).update(binding, BindingFields(subject_sha256=sha256))
-    assert await site.ask(told) == TOKEN
+    await Bindings(ready.store).update(binding, BindingFields(subject_sha256=sha256))
+    assert await ready.ask(told) == TOKEN
 
 
-async def test_a8_a_binding_with_an_issuer_is_for_certificates_of_that_issuer(site: LoginService) -> None:
-    await site.all()
-    binding = await site.binding()
+async def test_a8_a_binding_with_an_issuer_is_for_certificates_of_that_issuer(ready: LoginService) -> None:
+    binding = await ready.binding()
 
-    await Bindings(site.store).update(binding, BindingFields(issuer="CN=Other CA"))
-    assert await site.error() == (403, "Your certificate is of another issuer than this binding names")
+    await Bindings(ready.store).update(binding, BindingFields(issuer="CN=Other CA"))
+    assert await ready.error() == (403, "Your certificate is of another issuer than this binding names")
 
-    await site.rebind(issuer="CN=Grid CA")
-    assert await site.ask() == TOKEN
+    await ready.rebind(issuer="CN=Grid CA")
+    assert await ready.ask() == TOKEN
 
 
 @made_with(seconds=0.15)
-async def test_a18_a_login_ends_in_its_time_whatever_it_waits_for(site: LoginService) -> None:
-    await site.all()
-    site.world.service.behaviour = is_silent
+async def test_a18_a_login_ends_in_its_time_whatever_it_waits_for(ready: LoginService) -> None:
+    ready.world.service.behaviour = is_silent
 
     with pytest.raises(ServiceTimeout, match="^The login could not be finished in time$"):
-        await site.ask()
-    assert site.login.results == {"done": 0, "refused": 0, "failed": 1}
+        await ready.ask()
+    assert ready.login.results == {"done": 0, "refused": 0, "failed": 1}
 
 
-async def test_logins_of_one_user_at_one_time_are_one_request_whoever_goes_away_meanwhile(site: LoginService) -> None:
-    await site.all()
-    await site.ask()
-    site.world.service.heads.clear()
-    site.world.service.behaviour = waits(2.0, GOOD)  # long enough for all of them to come
+async def test_logins_of_one_user_at_one_time_are_one_request_whoever_goes_away_meanwhile(ready: LoginService) -> None:
+    await ready.ask()
+    ready.world.service.heads.clear()
+    ready.world.service.behaviour = waits(2.0, GOOD)  # long enough for all of them to come
 
-    first, *others = (asyncio.create_task(site.ask()) for _ in range(20))
-    await wait_until_async(lambda: site.world.service.heads)
+    first, *others = (asyncio.create_task(ready.ask()) for _ in range(20))
+    await wait_until_async(lambda: ready.world.service.heads)
     first.cancel()
 
     assert await asyncio.gather(*others) == [TOKEN] * 19
-    assert len(site.world.service.heads) == 1
-    await site.ask()
-    assert len(site.world.service.heads) == 2
+    assert len(ready.world.service.heads) == 1
+    await ready.ask()
+    assert len(ready.world.service.heads) == 2
 
 
 @made_with(token_seconds=1)
-async def test_a_token_is_used_again_for_as_long_as_is_set_and_for_its_user_only(site: LoginService) -> None:
-    await site.all()
-    await site.ask()
-    site.world.service.behaviour = answers('{"token": "another"}')
+async def test_a_token_is_used_again_for_as_long_as_is_set_and_for_its_user_only(ready: LoginService) -> None:
+    await ready.ask()
+    ready.world.service.behaviour = answers('{"token": "another"}')
 
-    site.clock.advance(999)
-    assert await site.ask() == TOKEN
-    await site.rebind(unique_key="u-2")
-    assert await site.ask() == "another"
-    await site.rebind(unique_key="u-1")
-    assert await site.ask() == TOKEN
-    site.clock.advance(1)
-    assert await site.ask() == "another"
-    site.world.service.behaviour = answers('{"token": "a third"}')
-    methods = AuthMethods(site.store)
-    method = await methods.get(await site.service_type(), "localhost")
+    ready.clock.advance(999)
+    assert await ready.ask() == TOKEN
+    await ready.rebind(unique_key="u-2")
+    assert await ready.ask() == "another"
+    await ready.rebind(unique_key="u-1")
+    assert await ready.ask() == TOKEN
+    ready.clock.advance(1)
+    assert await ready.ask() == "another"
+    ready.world.service.behaviour = answers('{"token": "a third"}')
+    methods = AuthMethods(ready.store)
+    method = await methods.get(await ready.service_type(), "localhost")
     await methods.update(method, AuthMethodFields(headers={"x-api-key": "another key"}))
-    assert await site.ask() == "a third"
+    assert await ready.ask() == "a third"
 
 
 @made_with(per_minute=3)
-async def test_an_address_that_failed_often_is_refused_unless_it_logged_in_before(site: LoginService) -> None:
-    await site.all()
-    await site.ask()
+async def test_an_address_that_failed_often_is_refused_unless_it_logged_in_before(ready: LoginService) -> None:
+    await ready.ask()
     for _ in range(3):
-        assert (await site.error(Peer(ADDRESS)))[0] == 400
+        assert (await ready.error(Peer(ADDRESS)))[0] == 400
 
-    assert await site.error(Peer(ADDRESS)) == (429, "Too many failed logins")
-    assert (await site.error(peer(site.world.authority.signs("Joe"))))[0] == 429
-    assert (await site.error(Peer("192.0.2.2")))[0] == 400
-    assert await site.ask() == TOKEN
+    assert await ready.error(Peer(ADDRESS)) == (429, "Too many failed logins")
+    assert (await ready.error(peer(ready.world.authority.signs("Joe"))))[0] == 429
+    assert (await ready.error(Peer("192.0.2.2")))[0] == 400
+    assert await ready.ask() == TOKEN
 
-    site.clock.advance(LATELY)
+    ready.clock.advance(LATELY)
     for _ in range(3):
-        await site.error(Peer(ADDRESS))
+        await ready.error(Peer(ADDRESS))
     with pytest.raises(RateLimited):
-        await site.ask()
+        await ready.ask()
 
 
 @made_with(per_minute=2)
-async def test_failures_of_a_certificate_that_logged_in_before_count(site: LoginService) -> None:
-    await site.all()
-    await site.ask()
-    await Bindings(site.store).delete(await site.binding())
+async def test_failures_of_a_certificate_that_logged_in_before_count(ready: LoginService) -> None:
+    await ready.ask()
+    await Bindings(ready.store).delete(await ready.binding())
 
-    assert [(await site.error())[0] for _ in range(3)] == [404, 404, 429]
+    assert [(await ready.error())[0] for _ in range(3)] == [404, 404, 429]
 
 
 @made_with(per_minute=1)
-async def test_a_service_that_fails_is_not_counted_against_who_logs_in(site: LoginService) -> None:
-    await site.all()
-    site.world.service.behaviour = answers("", "500 Error")
-    assert [(await site.error())[0] for _ in range(3)] == [502] * 3
+async def test_a_service_that_fails_is_not_counted_against_who_logs_in(ready: LoginService) -> None:
+    ready.world.service.behaviour = answers("", "500 Error")
+    assert [(await ready.error())[0] for _ in range(3)] == [502] * 3
 
 
-async def test_a16_a_key_in_a_path_is_not_in_the_audit_log(site: LoginService) -> None:
-    await site.all()
-    await site.error(host="0123456789abcdef" * 4)
-    assert [each.resource for each in events_in(str(site.log))] == ["/service-types/ams/hosts/***:authx509"]
+async def test_a16_a_key_in_a_path_is_not_in_the_audit_log(ready: LoginService) -> None:
+    await ready.error(host="0123456789abcdef" * 4)
+    assert [each.resource for each in events_in(str(ready.log))] == ["/service-types/ams/hosts/***:authx509"]
 
 
-async def test_every_login_is_in_the_audit_log_with_who_from_where_and_how_it_ended(site: LoginService) -> None:
-    await site.all()
-    await site.ask()
-    await site.error(peer(site.world.authority.signs("Joe")), "localhost")
-    await site.error(Peer("192.0.2.2"))
+async def test_every_login_is_in_the_audit_log_with_who_from_where_and_how_it_ended(ready: LoginService) -> None:
+    await ready.ask()
+    await ready.error(peer(ready.world.authority.signs("Joe")), "localhost")
+    await ready.error(Peer("192.0.2.2"))
 
-    lines = [(each.actor, each.address, each.code, each.result, each.reason) for each in events_in(str(site.log))]
+    lines = [(each.actor, each.address, each.code, each.result, each.reason) for each in events_in(str(ready.log))]
     assert lines == [
         ("CN=Jane,O=Acme,DC=org", ADDRESS, 200, "done", ""),
         ("CN=Joe", ADDRESS, 404, "refused", "Binding was not found"),
         ("", "192.0.2.2", 400, "refused", "No certificate provided"),
     ]
-    events = list(events_in(str(site.log)))
+    events = list(events_in(str(ready.log)))
     assert {each.resource for each in events} == {"/service-types/ams/hosts/localhost:authx509"}
     assert {(each.service, each.action) for each in events} == {("authn", "login")}
 
 
-async def test_no_token_and_no_secret_is_in_any_line_of_any_log(site: LoginService) -> None:
-    await site.all()
+async def test_no_token_and_no_secret_is_in_any_line_of_any_log(ready: LoginService) -> None:
     with capture_logs() as logs:
-        await site.ask()
+        await ready.ask()
         for behaviour in (answers(TOKEN, "500 Error"), answers(TOKEN, "404 Not Found"), answers(TOKEN)):
-            site.world.service.behaviour = behaviour
-            await site.error()
+            ready.world.service.behaviour = behaviour
+            await ready.error()
 
-    written = site.log.read_text() + repr(logs)
+    written = ready.log.read_text() + repr(logs)
     assert re.search("could not|answered|was not", written)
     assert SECRET not in written
     assert TOKEN not in written
@@ -413,20 +402,6 @@ async def test_no_token_and_no_secret_is_in_any_line_of_any_log(site: LoginServi
 
 PATHS = {"ams": "/v1/users:byUUID/{{identifier}}", "web-api": "/api/{{identifier}}/{{identifier}}?key={{access_key}}"}
 FIELDS = {"ams": "token", "web-api": "api_key"}
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
-    with receiver(tmp_path_factory.mktemp("service"), GOOD, keeps=True) as service:
-        yield service
-
-
-@pytest.fixture
-def service(running: Receiver) -> Receiver:
-    running.behaviour = GOOD
-    running.heads.clear()
-    running.connections = 0
-    return running
 
 
 @pytest.fixture
@@ -483,23 +458,20 @@ SWITCHING = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnecti
 TOO_LONG = b"HTTP/1.1 200 OK\r\nContent-Length: 9000000\r\n\r\n" + bytes(5_000_000)
 
 
-@pytest.mark.parametrize(
-    ("behaviour", "text"),
-    [
-        (answers("secret details", "500 Internal Server Error"), "The service answered with status 500"),
-        (answers("secret details", "401 Unauthorized"), "The service answered with status 401"),
-        (answers("", "302 Found", "Location: https://localhost/else"), "The service answered with status 302"),
-        (answers("<html>secret details</html>"), NOT_JSON),
-        (answers(""), NOT_JSON),
-        (sends(b'HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\n{"token": "\xff"'), NOT_JSON),
-        *((answers(body), FIELD) for body in ("{}", '["token"]', '{"token": ""}', '{"token": 7}', '{"token": null}')),
-        (sends(b"SSH-2.0-OpenSSH_9.2\r\n"), UNASKED + "The answer is not HTTP/1.1"),
-        (sends_and_ends(b""), UNASKED + "The connection was closed"),
-        (sends_and_ends(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{}"), UNASKED + "The connection was closed"),
-        (sends(SWITCHING), UNASKED + "The service wants to speak another protocol"),
-        (sends(TOO_LONG), UNASKED + "The answer is too long"),
-    ],
-)
+@pytest.mark.parametrize(("behaviour", "text"), [
+    (answers("secret details", "500 Internal Server Error"), "The service answered with status 500"),
+    (answers("secret details", "401 Unauthorized"), "The service answered with status 401"),
+    (answers("", "302 Found", "Location: https://localhost/else"), "The service answered with status 302"),
+    (answers("<html>secret details</html>"), NOT_JSON),
+    (answers(""), NOT_JSON),
+    (sends(b'HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\n{"token": "\xff"'), NOT_JSON),
+    *((answers(body), FIELD) for body in ("{}", '["token"]', '{"token": ""}', '{"token": 7}', '{"token": null}')),
+    (sends(b"SSH-2.0-OpenSSH_9.2\r\n"), UNASKED + "The answer is not HTTP/1.1"),
+    (sends_and_ends(b""), UNASKED + "The connection was closed"),
+    (sends_and_ends(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{}"), UNASKED + "The connection was closed"),
+    (sends(SWITCHING), UNASKED + "The service wants to speak another protocol"),
+    (sends(TOO_LONG), UNASKED + "The answer is too long"),
+])  # fmt: skip
 async def test_a17_any_other_answer_is_a_failed_service_in_our_words(
     service: Receiver, services: Services, behaviour: Behaviour, text: str
 ) -> None:
@@ -540,13 +512,10 @@ async def test_a17_a_service_is_believed_by_its_certificate_only(service: Receiv
     await trusting.close()
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"headers": {"x-api-key": "a\r\nx-other: b"}}, {"headers": {"x\n": "a"}}, {"headers": {"x": "ключ"}},
-        {"host": "local\r\nhost"}, {"type": API_KEY, "access_key": "\ud800"},
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("other", [
+    {"headers": {"x-api-key": "a\r\nx-other: b"}}, {"headers": {"x\n": "a"}}, {"headers": {"x": "ключ"}},
+    {"host": "local\r\nhost"}, {"type": API_KEY, "access_key": "\ud800"},
+])  # fmt: skip
 async def test_odd_auth_methods_reach_nobody(service: Receiver, services: Services, other: dict[str, object]) -> None:
     with pytest.raises(ServiceFailed, match="^The auth method holds what cannot be sent$"):
         await services.token(service_type("web-api" if "access_key" in other else "ams"), method(service, **other), "u")

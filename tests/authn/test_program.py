@@ -7,10 +7,8 @@ import os
 import signal
 import socket
 import ssl
-import subprocess
-import sys
 import tomllib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +23,7 @@ from ams.core.settings import Seconds
 from ams.core.supervisor import Supervisor
 from ams.storage.folder import Folder
 from tests.support.documents import written
+from tests.support.service import live_certificate_service
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 NEEDED = {"AMS_AUTHN_CERT": "c.pem", "AMS_AUTHN_CERT_KEY": "c.key", "AMS_AUTHN_CLIENT_CA": "authorities"}
@@ -40,29 +39,26 @@ JSON: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("flags", "text"),
-    [
-        ({"port": "many"}, "--port: 'many' is not a good value"), ({"client_ca": ""}, "--client-ca is needed"),
-        ({"key": ""}, "--cert and --key go together"),
-        ({"tls_self_signed": True}, "either --cert and --key or --tls-self-signed"),
-        ({"secrets_key": "12"}, "64 hex digits"), ({"registry": "postgresql://u:p@h/d"}, "must not hold a password"),
-        ({"registry": "mongodb://h"}, "registry is sqlite or postgresql"),
-        ({"service_types_paths": "[]"}, "is not a good value"),
-        ({"supported_auth_methods": "kerberos"}, "supported_auth_methods is of api-key, headers"),
-        ({"server_read_timeout": "0"}, "must be positive"),
-        ({"fetch_allow": "nowhere"}, "fetch_allow is of networks"), ({"max_connections": "0"}, "must be positive"),
-        ({"ams_endpoint": "ams.example"}, "ams_endpoint is a base URL without a user and password"),
-        ({"ams_endpoint": "https://user:s3cret@ams.example"}, "https://ams.example, not https://ams.example$"),
-        ({"proxy_protocol": True}, "proxy_protocol and proxies go together"),
-        ({"proxies": "127.0.0.0/8"}, "proxy_protocol and proxies go together"),
-        ({"proxy_header": "X"}, "proxy_header and proxy_names go together"),
-        ({"proxy_header": "X", "proxy_names": "nobody"}, "no distinguished name"),
-        ({"proxy_protocol": True, "proxies": "x"}, "proxies is of networks"),
-        ({"proxy_protocol": True, "proxies": "::/0", "proxy_header": "X", "proxy_names": "CN=x"}, "exclude each other"),
-        ({"supported_auth_types": "x509,oidc"}, "oidc is not spoken here"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("flags", "text"), [
+    ({"port": "many"}, "--port: 'many' is not a good value"), ({"client_ca": ""}, "--client-ca is needed"),
+    ({"key": ""}, "--cert and --key go together"),
+    ({"tls_self_signed": True}, "either --cert and --key or --tls-self-signed"),
+    ({"secrets_key": "12"}, "64 hex digits"), ({"registry": "postgresql://u:p@h/d"}, "must not hold a password"),
+    ({"registry": "mongodb://h"}, "registry is sqlite or postgresql"),
+    ({"service_types_paths": "[]"}, "is not a good value"),
+    ({"supported_auth_methods": "kerberos"}, "supported_auth_methods is of api-key, headers"),
+    ({"server_read_timeout": "0"}, "must be positive"),
+    ({"fetch_allow": "nowhere"}, "fetch_allow is of networks"), ({"max_connections": "0"}, "must be positive"),
+    ({"ams_endpoint": "ams.example"}, "ams_endpoint is a base URL without a user and password"),
+    ({"ams_endpoint": "https://user:s3cret@ams.example"}, "https://ams.example, not https://ams.example$"),
+    ({"proxy_protocol": True}, "proxy_protocol and proxies go together"),
+    ({"proxies": "127.0.0.0/8"}, "proxy_protocol and proxies go together"),
+    ({"proxy_header": "X"}, "proxy_header and proxy_names go together"),
+    ({"proxy_header": "X", "proxy_names": "nobody"}, "no distinguished name"),
+    ({"proxy_protocol": True, "proxies": "x"}, "proxies is of networks"),
+    ({"proxy_protocol": True, "proxies": "::/0", "proxy_header": "X", "proxy_names": "CN=x"}, "exclude each other"),
+    ({"supported_auth_types": "x509,oidc"}, "oidc is not spoken here"),
+])  # fmt: skip
 def test_what_cannot_be_stops_the_start(flags: dict[str, object], text: str) -> None:
     with pytest.raises(BadSettings, match=text):
         AuthnSettings.load(flags, NEEDED)
@@ -124,15 +120,12 @@ def test_the_first_missing_key_is_told_in_the_words_of_the_reference(key: str) -
     assert str(raised.value) == f"config object contains empty fields. empty value for field: {key}"
 
 
-@pytest.mark.parametrize(
-    ("content", "text"),
-    [
-        ("{", "Something went wrong while marshaling the json data. Error: "),
-        ("[]", "Something went wrong while marshaling the json data. Error: this is no JSON object"),
-        (JSON | {"service_port": "x"}, "marshaling the json data. Error: service_port is of another type"),
-        (JSON | {"service_types_paths": {"ams": 1}}, "Error: service_types_paths is of another type"),
-    ],
-)
+@pytest.mark.parametrize(("content", "text"), [
+    ("{", "Something went wrong while marshaling the json data. Error: "),
+    ("[]", "Something went wrong while marshaling the json data. Error: this is no JSON object"),
+    (JSON | {"service_port": "x"}, "marshaling the json data. Error: service_port is of another type"),
+    (JSON | {"service_types_paths": {"ams": 1}}, "Error: service_types_paths is of another type"),
+])  # fmt: skip
 def test_a_file_that_cannot_be_read_is_told_in_its_words(tmp_path: Path, content: Any, text: str) -> None:
     with pytest.raises(Unusable, match=text):
         AuthnSettings.load({}, {}, written(tmp_path / "c.json", content))
@@ -194,42 +187,24 @@ async def serving(folder: Path, **more: object) -> AsyncIterator[tuple[Running, 
         yield run, str(folder / "data" / "authn-tls" / "ca.pem")
 
 
-@pytest.fixture
-def started(tmp_path: Path) -> "Iterator[tuple[subprocess.Popen[str], str]]":
-    """A service as a process, and its URL."""
-    (tmp_path / "ca").mkdir()
-    command = [
-        sys.executable, "-m", "ams.cli.main", "authn", "serve", "--data", str(tmp_path / "data"), "--port", "0",
-        "--ops-port", "0", "--tls-self-signed", "--client-ca", str(tmp_path / "ca"), "--log-level", "debug",
-    ]  # fmt: skip
-    with (tmp_path / "stderr").open("w") as stderr:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
-    assert process.stdout is not None
-    with process.stdout:
-        ready, _, url = process.stdout.readline().strip().partition(" ")
-        assert ready == "ready", (tmp_path / "stderr").read_text()
-        yield process, url
-        process.kill()
-        process.wait()
+def test_a9_a_first_start_makes_files_and_serves(tmp_path: Path) -> None:
+    data, errors, authorities = tmp_path / "data", tmp_path / "data.stderr", tmp_path / "ca"
+    authorities.mkdir()
+    with live_certificate_service(data, "--log-level", "debug", client_ca=authorities) as ports:
+        key, ca, process = ports.key, str(data / "authn-tls" / "ca.pem"), ports.process
+        assert len(key) == 64
+        assert {name: os.stat(data / name).st_mode & 0o777 for name in NEW} == NEW
+        assert os.stat(data).st_mode & 0o777 == 0o700
+        for path, given, status in (
+            ("service-types", {"x-api-key": key}, 200), ("service-types", {"x-api-key": "another"}, 401),
+            (f"bindings?key={key}", {}, 200),
+        ):  # fmt: skip
+            assert asked(f"https://localhost:{ports.api}/v1/{path}", ca, **given)[0] == status
 
-
-def test_a9_a_first_start_makes_files_and_serves(started: "tuple[subprocess.Popen[str], str]", tmp_path: Path) -> None:
-    (process, url), data, errors = started, tmp_path / "data", tmp_path / "stderr"
-    key, ca = (data / "authn.key").read_text().strip(), str(data / "authn-tls" / "ca.pem")
-    assert len(key) == 64
-    assert {name: os.stat(data / name).st_mode & 0o777 for name in NEW} == NEW
-    assert os.stat(data).st_mode & 0o777 == 0o700
-    for path, given, status in (
-        ("/v1/service-types", key, 200),
-        ("/v1/service-types", "another", 401),
-        (f"/v1/bindings?key={key}", "", 200),
-    ):
-        assert asked(url + path, ca, **({"x-api-key": given} if given else {}))[0] == status
-
-    process.send_signal(signal.SIGHUP)
-    wait_until(lambda: "certificate.loaded" in errors.read_text(), process=process)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 0
+        process.send_signal(signal.SIGHUP)
+        wait_until(lambda: "certificate.loaded" in errors.read_text(), process=process)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
     assert key not in errors.read_text() + (data / "authn-audit.jsonl").read_text()
 
 

@@ -10,14 +10,12 @@ import pytest
 from tests.faults.attempts import Attempt, Outcome
 from tests.faults.http_client import SMALL, HttpClient
 from tests.faults.scene import Stage
-from tests.faults.small_disk import MIB, SmallDisk, mounted
+from tests.faults.small_disk import MIB, MORE_THAN_A_PAGE_OF_LOG_LINES, SmallDisk, mounted
 from tests.faults.workload import Consumer, Publisher
 from tests.support.waiting import wait_until_async
 
 ENVIRONMENT = {**SMALL, "AMS_MIN_FREE_BYTES": "6MiB", "AMS_RESERVE_BYTES": "4MiB"}
 MOST_TRIES = 3_000
-MORE_THAN_A_PAGE_OF_LOG_LINES = 80
-"""Standard error is a file on the small disk; its last page has room left when the disk has none."""
 
 pytestmark = [pytest.mark.faults, pytest.mark.mount, pytest.mark.long]
 

@@ -5,7 +5,6 @@ import os
 import traceback
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,19 +28,6 @@ class Gone(Exception):
     """The site of a document does not answer."""
 
 
-@dataclass
-class Site:
-    """Publishes documents, and counts how often each was fetched."""
-
-    published: dict[str, str] = field(default_factory=dict)
-    fetches: Counter[str] = field(default_factory=Counter)
-    answers: asyncio.Event = field(default_factory=asyncio.Event)
-    good_for: int = GOOD
-
-    def __post_init__(self) -> None:
-        self.answers.set()
-
-
 class Papers(DocumentCache[str, str, str]):
     """Documents by name. Of two the greater text is the newer one; a file that is whole ends with a full stop."""
 
@@ -49,7 +35,7 @@ class Papers(DocumentCache[str, str, str]):
     retry_ms = RETRY
     refresh_retry_ms = REFRESH_RETRY
 
-    def __init__(self, site: Site, now: Callable[[], Milliseconds], folder: str = "", **more: Any) -> None:
+    def __init__(self, site: "Site", now: Callable[[], Milliseconds], folder: str = "", **more: Any) -> None:
         super().__init__(now, folder, **more)
         self.site = site
         self.file_errors: list[tuple[str, str, bool]] = []
@@ -59,7 +45,8 @@ class Papers(DocumentCache[str, str, str]):
 
     async def _fetch(self, source: str, before: str | None) -> Edition[str]:
         self.site.fetches[source] += 1
-        await self.site.answers.wait()
+        if self.site.held is not None:
+            await self.site.held.wait()
         if source not in self.site.published:
             raise Gone(source)
         found = self.site.published[source]
@@ -91,24 +78,28 @@ class KeptUp(Papers):
     upkeep_event = "papers.upkeep_failed"
 
 
-Make = Callable[..., Papers]
+@dataclass
+class Site:
+    """Publishes documents, counts how often each was fetched, and makes caches of them."""
+
+    published: dict[str, str] = field(default_factory=lambda: {name: f"{name}1" for name in "abcdef"})
+    fetches: Counter[str] = field(default_factory=Counter)
+    held: asyncio.Event | None = None  # answers wait for it
+    good_for: int = GOOD
+    clock: ManualClock = field(default_factory=ManualClock)
+    caches: list[Papers] = field(default_factory=list)
+
+    def cache(self, kind: type[Papers] = Papers, folder: Path | str = "", **more: Any) -> Papers:
+        self.caches.append(kind(self, self.clock.monotonic, str(folder), **more))
+        return self.caches[-1]
 
 
 @pytest.fixture
-def site() -> Site:
-    return Site({name: f"{name}1" for name in "abcdef"})
-
-
-@pytest.fixture
-async def make(site: Site, clock: ManualClock) -> AsyncIterator[Make]:
-    async with AsyncExitStack() as stack:
-
-        def made(kind: type[Papers] = Papers, folder: Path | str = "", **more: Any) -> Papers:
-            cache = kind(site, clock.monotonic, str(folder), **more)
-            stack.push_async_callback(cache.close)
-            return cache
-
-        yield made
+async def site() -> AsyncIterator[Site]:
+    site = Site()
+    yield site
+    for each in site.caches:
+        await each.close()
 
 
 async def background() -> None:
@@ -121,139 +112,126 @@ def names(folder: Path) -> list[str]:
     return sorted(os.listdir(folder))
 
 
-async def test_all_who_wait_share_one_fetch_and_one_who_leaves_does_not_end_it(make: Make, site: Site) -> None:
-    papers = make()
-    site.answers.clear()
-    first, *others = (asyncio.create_task(papers.document("a")) for _ in range(100))
+@pytest.mark.parametrize("ask", [Papers.get, Papers.get_newer])
+async def test_all_who_wait_share_one_fetch_and_one_who_leaves_does_not_end_it(site: Site, ask: Any) -> None:
+    papers = site.cache()
+    site.held = asyncio.Event()
+    first, *others = (asyncio.create_task(ask(papers, "a")) for _ in range(100))
     await asyncio.sleep(0)
     first.cancel()
-    site.answers.set()
+    site.held.set()
 
-    assert set(await asyncio.gather(*others)) == {"a1"}
+    assert {state.document for state in await asyncio.gather(*others)} == {"a1"}
     assert first.cancelled()
     assert site.fetches == {"a": 1}
 
 
-async def test_a_fresh_one_is_used_a_stale_one_fetched_behind_its_user_an_expired_one_before(
-    make: Make, site: Site, clock: ManualClock
-) -> None:
-    papers = make()
+async def test_a_fresh_one_is_used_a_stale_one_fetched_behind_its_user_an_expired_one_before(site: Site) -> None:
+    papers = site.cache()
     assert await papers.document("a") == "a1"
     site.published["a"] = "a2"
 
-    clock.advance(FRESH - 1)
+    site.clock.advance(FRESH - 1)
     assert await papers.document("a") == "a1"
     await background()
     assert site.fetches["a"] == 1
 
-    clock.advance(1)
+    site.clock.advance(1)
     assert await papers.document("a") == "a1"
     await background()
     assert site.fetches["a"] == 2
     assert await papers.document("a") == "a2"
 
     site.published["a"] = "a3"
-    clock.advance(GOOD)
+    site.clock.advance(GOOD)
     assert await papers.document("a") == "a3"
     assert papers.changes == 3
 
 
-async def test_a_document_that_stays_is_no_change(make: Make, site: Site, clock: ManualClock) -> None:
-    papers = make()
+async def test_a_document_that_stays_is_no_change(site: Site) -> None:
+    papers = site.cache()
     for published in ("a5", "a4", "a5"):
         site.published["a"] = published
         assert await papers.document("a") == "a5"
-        clock.advance(GOOD)
+        site.clock.advance(GOOD)
     assert (papers.changes, site.fetches["a"]) == (1, 3)
 
 
-async def test_after_a_failure_the_next_fetch_waits(make: Make, site: Site, clock: ManualClock) -> None:
-    papers = make()
+async def test_after_a_failure_the_next_fetch_waits(site: Site) -> None:
+    papers = site.cache()
     del site.published["a"]
-    for _ in range(3):
+    for pause, fetches in ((0, 1), (0, 1), (RETRY, 2), (RETRY - 1, 2)):
+        site.clock.advance(pause)
         with pytest.raises(Gone):
             await papers.document("a")
-    assert site.fetches["a"] == 1
+        assert site.fetches["a"] == fetches
 
-    clock.advance(RETRY)
-    with pytest.raises(Gone):
-        await papers.document("a")
     site.published["a"] = "a1"
-    clock.advance(RETRY - 1)
-    with pytest.raises(Gone):
-        await papers.document("a")
-    clock.advance(1)
+    site.clock.advance(1)
     assert await papers.document("a") == "a1"
     assert papers.known("a").failure is None
 
 
-async def test_a_failed_refresh_leaves_the_document_as_good_as_it_was(
-    make: Make, site: Site, clock: ManualClock
-) -> None:
-    papers = make()
+async def test_a_failed_refresh_leaves_the_document_as_good_as_it_was(site: Site) -> None:
+    papers = site.cache()
     await papers.document("a")
     del site.published["a"]
 
-    clock.advance(FRESH)
+    site.clock.advance(FRESH)
     for pause in (0, REFRESH_RETRY - 1, 1):
-        clock.advance(pause)
+        site.clock.advance(pause)
         assert await papers.document("a") == "a1"
         await background()
     assert site.fetches["a"] == 3
     assert isinstance(papers.known("a").failure, Gone)
 
-    clock.advance(GOOD - FRESH - REFRESH_RETRY)
+    site.clock.advance(GOOD - FRESH - REFRESH_RETRY)
     with pytest.raises(Gone):
         await papers.document("a")
     assert papers.known("a").document == "a1", "it may say something nevertheless"
 
 
-async def test_one_that_expired_before_it_came_is_not_fetched_each_time(
-    make: Make, site: Site, clock: ManualClock
-) -> None:
-    papers = make()
+async def test_one_that_expired_before_it_came_is_not_fetched_each_time(site: Site) -> None:
+    papers = site.cache()
     site.good_for = 0
     for _ in range(3):
         assert await papers.document("a") == "a1"
-    clock.advance(RETRY)
+    site.clock.advance(RETRY)
     assert await papers.document("a") == "a1"
     assert site.fetches["a"] == 2
 
 
-async def test_what_lacks_something_is_fetched_once_in_a_while(make: Make, site: Site, clock: ManualClock) -> None:
-    papers = make()
+async def test_what_lacks_something_is_fetched_once_in_a_while(site: Site) -> None:
+    papers = site.cache()
     await papers.get("a")
     site.published["a"] = "a2"
-    newer = await asyncio.gather(*(papers.get_newer("a") for _ in range(20)))
-    assert {each and each.document for each in newer} == {"a2"}
+    assert await papers.get_newer("a") is papers.known("a")
+    assert papers.known("a").document == "a2"
     assert await papers.get_newer("a") is None
     assert site.fetches["a"] == 2
 
-    clock.advance(RETRY)
+    site.clock.advance(RETRY)
     assert await papers.get_newer("a")
     assert site.fetches["a"] == 3
 
 
 async def test_a_clock_that_is_put_back_has_it_fetched_again(site: Site) -> None:
-    clock = ManualClock()
-    papers = Papers(site, clock.wall)
-    assert await papers.document("a") == "a1"
-    clock.step(-1)
-    assert await papers.document("a") == "a1"
-    assert site.fetches["a"] == 2
+    papers = Papers(site, site.clock.wall)
+    for fetches in (1, 2):
+        assert await papers.document("a") == "a1"
+        assert site.fetches["a"] == fetches
+        site.clock.step(-1)
 
     del site.published["a"]
-    clock.step(-1)
-    with pytest.raises(Gone):
-        await papers.document("a")
-    clock.step(-1)
-    with pytest.raises(Gone):
-        await papers.document("a")
-    assert site.fetches["a"] == 4, "a failure of later says nothing either"
+    for fetches in (3, 4):  # a failure of later says nothing either
+        with pytest.raises(Gone):
+            await papers.document("a")
+        assert site.fetches["a"] == fetches
+        site.clock.step(-1)
 
 
-async def test_a_failure_that_is_raised_often_takes_no_memory_and_holds_no_frames(make: Make, site: Site) -> None:
-    papers = make()
+async def test_a_failure_that_is_raised_often_takes_no_memory_and_holds_no_frames(site: Site) -> None:
+    papers = site.cache()
     site.published.clear()
     for _ in range(5):
         with pytest.raises(Gone) as raised:
@@ -262,14 +240,11 @@ async def test_a_failure_that_is_raised_often_takes_no_memory_and_holds_no_frame
     assert (raised.value.__cause__, raised.value.__context__) == (None, None)
 
 
-async def test_what_was_not_used_for_longest_leaves_memory_and_folder(
-    make: Make, site: Site, clock: ManualClock, tmp_path: Path
-) -> None:
-    papers = make(folder=tmp_path)
-    for name in "abc":
+async def test_what_was_not_used_for_longest_leaves_memory_and_folder(site: Site, tmp_path: Path) -> None:
+    papers = site.cache(folder=tmp_path)
+    for name in "abca":
         await papers.document(name)
-    await papers.document("a")
-    clock.advance(FRESH)
+    site.clock.advance(FRESH)
     await papers.start_fetch("b")  # a refresh is no use of it
     await papers.document("d")
 
@@ -277,11 +252,9 @@ async def test_what_was_not_used_for_longest_leaves_memory_and_folder(
     assert names(tmp_path) == ["a.txt", "c.txt", "d.txt"]
 
 
-async def test_all_weigh_so_much_together_and_one_is_kept_in_any_case(
-    make: Make, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Papers, "max_bytes", 7)
-    papers = make(folder=tmp_path)
+async def test_all_weigh_so_much_together_and_one_is_kept_in_any_case(site: Site, tmp_path: Path) -> None:
+    papers = site.cache(folder=tmp_path)
+    papers.max_bytes = 7
     for name in "abc":  # each of three bytes
         await papers.document(name)
     assert list(papers.states) == ["b", "c"]
@@ -293,56 +266,54 @@ async def test_all_weigh_so_much_together_and_one_is_kept_in_any_case(
     assert names(tmp_path) == ["d.txt"]
 
 
-async def test_files_that_earlier_runs_left_are_bounded_and_nothing_else_is_touched(make: Make, tmp_path: Path) -> None:
+async def test_files_that_earlier_runs_left_are_bounded_and_nothing_else_is_touched(site: Site, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     for age, name in enumerate(("x", "y.new", "z")):
         (tmp_path / f"{name}.txt").write_text("left.")
         os.utime(tmp_path / f"{name}.txt", (1000 - age, 1000 - age))
-    await make(folder=tmp_path).document("a")
+    await site.cache(folder=tmp_path).document("a")
     assert names(tmp_path) == ["a.txt", "folder", "x.txt", "y.new.txt"]
 
 
 async def test_files_are_the_owners_and_spare_a_fetch_or_stand_in_for_one_that_fails(
-    make: Make, site: Site, tmp_path: Path
+    site: Site, tmp_path: Path
 ) -> None:
     folder = tmp_path / "made" / "when needed"
-    await make(folder=folder).document("a")
+    await site.cache(folder=folder).document("a")
     assert [oct(each.stat().st_mode & 0o777) for each in (folder / "a.txt", folder)] == ["0o600", "0o700"]
     site.published["a"] = "a2"
 
-    assert await make(FileFirst, folder).document("a") == "a1"
+    assert await site.cache(FileFirst, folder).document("a") == "a1"
     assert site.fetches["a"] == 1
-    assert await make(folder=folder).document("a") == "a2"
+    assert await site.cache(folder=folder).document("a") == "a2"
     del site.published["a"]
-    papers = make(folder=folder)
+    papers = site.cache(folder=folder)
     assert await papers.document("a") == "a2"
     assert isinstance(papers.known("a").failure, Gone)
     assert (site.fetches["a"], papers.file_errors) == (3, [])
 
 
 @pytest.mark.parametrize("kind", [Papers, FileFirst])
-@pytest.mark.parametrize(("data", "errors"), [
-    (b"a1", ["it is torn"]), (b"\xff.", ["'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"]),
-    (b"of another.", []), (None, []),
-])  # fmt: skip
-async def test_a_file_that_is_torn_or_of_another_is_none(
-    make: Make, site: Site, tmp_path: Path, kind: type[Papers], data: bytes | None, errors: list[str]
-) -> None:
-    if data is not None:
-        (tmp_path / "a.txt").write_bytes(data)
+async def test_a_file_that_is_torn_or_of_another_is_none(site: Site, tmp_path: Path, kind: type[Papers]) -> None:
     del site.published["a"]
-    papers = make(kind, tmp_path)
-    with pytest.raises(Gone):
-        await papers.document("a")
-    assert papers.file_errors == [("a", error, True) for error in errors]
+    for data, errors in (
+        (None, []), (b"of another.", []), (b"a1", ["it is torn"]),
+        (b"\xff.", ["'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"]),
+    ):  # fmt: skip
+        if data is not None:
+            (tmp_path / "a.txt").write_bytes(data)
+        papers = site.cache(kind, tmp_path)
+        with pytest.raises(Gone):
+            await papers.document("a")
+        assert papers.file_errors == [("a", error, True) for error in errors]
 
 
-async def test_a_file_that_has_expired_is_the_base_of_what_is_fetched(make: Make, site: Site, tmp_path: Path) -> None:
+async def test_a_file_that_has_expired_is_the_base_of_what_is_fetched(site: Site, tmp_path: Path) -> None:
     site.published["a"] = "a5"
-    await make(folder=tmp_path).document("a")
+    await site.cache(folder=tmp_path).document("a")
     site.published["a"] = "a4"
     site.good_for = 0
-    assert await make(FileFirst, tmp_path).document("a") == "a5"
+    assert await site.cache(FileFirst, tmp_path).document("a") == "a5"
     assert site.fetches["a"] == 2
 
 
@@ -351,40 +322,38 @@ class Full(FreeSpace):
         return "too little"
 
 
-async def test_what_cannot_be_kept_is_used_and_told(make: Make, tmp_path: Path) -> None:
+async def test_what_cannot_be_kept_is_used_and_told(site: Site, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for folder, more, reason in (
         (tmp_path / "file", {}, "Not a directory"),
         (tmp_path / "full", {"space": Full(Disk(), "/", 0)}, "too little"),
     ):
-        papers = make(folder=folder, **more)
+        papers = site.cache(folder=folder, **more)
         assert await papers.document("a") == "a1"
         assert ("a", reason, False) in papers.file_errors
     assert names(tmp_path) == ["file"]
 
 
 async def test_what_is_forgotten_is_in_no_memory_or_file_also_when_it_comes_in_later(
-    make: Make, site: Site, tmp_path: Path
+    site: Site, tmp_path: Path
 ) -> None:
-    papers = make(folder=tmp_path)
+    papers = site.cache(folder=tmp_path)
     await papers.document("a")
     papers.forget("a")
     papers.forget("a")
     assert (papers.known("a").document, names(tmp_path)) == (None, [])
 
-    site.answers.clear()
+    site.held = asyncio.Event()
     waiting = asyncio.create_task(papers.document("a"))
     await wait_until_async(lambda: site.fetches["a"] == 2)
     papers.forget("a")
-    site.answers.set()
+    site.held.set()
     assert await waiting == "a1"
     assert (papers.known("a").document, names(tmp_path)) == (None, [])
 
 
-async def test_upkeep_fetches_what_is_stale_and_forgets_what_is_not_used(
-    make: Make, site: Site, clock: ManualClock, tmp_path: Path
-) -> None:
-    papers = make(KeptUp, tmp_path)
+async def test_upkeep_fetches_what_is_stale_and_forgets_what_is_not_used(site: Site, tmp_path: Path) -> None:
+    papers = site.cache(KeptUp, tmp_path)
     await papers.document("a")
     del site.published["b"]
     with pytest.raises(Gone):
@@ -393,54 +362,43 @@ async def test_upkeep_fetches_what_is_stale_and_forgets_what_is_not_used(
     assert site.fetches == {"a": 1, "b": 1}
 
     site.published |= {"a": "a2", "b": "b1"}
-    clock.advance(FRESH)
+    site.clock.advance(FRESH)
     await papers.refresh_due()
     assert [papers.known(name).document for name in "ab"] == ["a2", "b1"]
 
-    clock.advance(UNUSED - FRESH)
+    site.clock.advance(UNUSED - FRESH)
     await papers.document("b")
-    clock.advance(1)
+    site.clock.advance(1)
     await papers.refresh_due()
     assert list(papers.states) == ["b"]
     assert names(tmp_path) == ["b.txt"]
 
 
-async def test_upkeep_goes_on_by_itself_after_an_error_too(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_upkeep_goes_on_by_itself_after_an_error_too(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ams.storage.document_cache.UPKEEP_SECONDS", 0.001)
-    papers = make(KeptUp)
-    rounds = Counter[str]()
-
-    async def refresh_due() -> None:
-        rounds["all"] += 1
-        raise OSError
-
-    monkeypatch.setattr(papers, "refresh_due", refresh_due)
+    papers = site.cache(KeptUp)
+    monkeypatch.setattr(papers, "refresh_due", lambda: None)  # it cannot be awaited
     with capture_logs() as lines:
         await papers.document("a")
-        await wait_until_async(lambda: rounds["all"] > 2)
+        await wait_until_async(lambda: len(lines) > 2)
         await papers.close()
     assert {each["event"] for each in lines} == {"papers.upkeep_failed"}
     assert not asyncio.all_tasks() - {asyncio.current_task()}
 
 
-STEPS = st.lists(
-    st.tuples(
-        st.sampled_from(["get", "newer", "forget", "refresh", "wait", "fail", "restart"]), st.sampled_from("abcdef")
-    ),
-    max_size=30,
-)
+ACTIONS = st.sampled_from(["get", "newer", "forget", "refresh", "wait", "fail", "restart"])
 
 
 @settings(max_examples=50)
-@given(STEPS)
+@given(st.lists(st.tuples(ACTIONS, st.sampled_from("abcdef")), max_size=30))
 def test_memory_is_bounded_and_each_file_is_of_a_document_that_this_run_or_one_before_knew(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, str]]
 ) -> None:
     folder = tmp_path_factory.mktemp("papers")
 
     async def run() -> None:
-        site, clock = Site({name: f"{name}1" for name in "abcdef"}), ManualClock()
-        papers, has_restarted = Papers(site, clock.monotonic, str(folder)), False
+        site = Site()
+        papers, has_restarted = site.cache(folder=folder), False
         for what, name in steps:
             if what in ("get", "refresh"):
                 await (papers.get(name) if what == "get" else papers.start_fetch(name))
@@ -449,11 +407,11 @@ def test_memory_is_bounded_and_each_file_is_of_a_document_that_this_run_or_one_b
             elif what == "forget":
                 papers.forget(name)
             elif what == "wait":
-                clock.advance(FRESH)
+                site.clock.advance(FRESH)
             elif what == "fail" and site.published.pop(name, None) is None:
                 site.published[name] = f"{name}2"
             elif what == "restart":
-                papers, has_restarted = Papers(site, clock.monotonic, str(folder)), True
+                papers, has_restarted = site.cache(folder=folder), True
             await background()
             assert len(papers.states) <= papers.max_documents
             kept = {f"{key}.txt" for key, state in papers.states.items() if state.document is not None}

@@ -119,9 +119,10 @@ class CertificatePorts(NamedTuple):
 def live_certificate_service(data: Path, *flags: str, client_ca: Path | None = None) -> Iterator[CertificatePorts]:
     """Start `ams authn serve` with TLS on free ports, wait until it is ready, and stop it at the end.
 
-    Its log is appended to a file beside the data folder.
+    Its log is appended to a file beside the data folder, which it makes unless the authorities are in there.
     """
-    data.mkdir(exist_ok=True)
+    if client_ca is None:
+        data.mkdir(exist_ok=True)
     operations = free_port()
     given = ["--data", str(data), "--port", "0", "--ops-port", str(operations), "--tls-self-signed"]
     given += ["--client-ca", str(client_ca or data), "--failed-logins-per-minute", "0", *flags]

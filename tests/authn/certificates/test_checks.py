@@ -232,31 +232,28 @@ async def test_a12_a_name_of_the_address_is_one_of_the_certificates(world: World
     await checked(world, "::1", host)
 
 
-@pytest.mark.parametrize(
-    ("address", "hosts", "subject", "said"),
-    [
-        (
-            "127.0.0.1", ["b.example.org", "*.org"], "Jane",
-            "x509: certificate is valid for b.example.org, *.org, not a.example.org.",
-        ),
-        ("127.0.0.1", [], "a.example.org", "x509: certificate relies on legacy Common Name field, use SANs instead"),
-        (
-            "127.0.0.1", ["127.0.0.1"], "a.example.org",
-            "x509: certificate is not valid for any names, but wanted to match a.example.org.",
-        ),
-        (
-            "127.0.0.1", [], "Jane",
-            "x509: certificate is not valid for any names, but wanted to match a.example.org.",
-        ),
-        (
-            "127.0.0.2", ["liar.example.org"], "Jane",
-            "lookup liar.example.org.: its addresses do not include 127.0.0.2",
-        ),
-        ("127.0.0.3", ["a.example.org"], "Jane", "lookup 3.0.0.127.in-addr.arpa.: no such host"),
-        ("127.0.0.4", ["a.example.org"], "Jane", "lookup 4.0.0.127.in-addr.arpa.: no such host"),
-        ("nowhere", ["a.example.org"], "Jane", "lookup nowhere: unrecognized address"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("address", "hosts", "subject", "said"), [
+    (
+        "127.0.0.1", ["b.example.org", "*.org"], "Jane",
+        "x509: certificate is valid for b.example.org, *.org, not a.example.org.",
+    ),
+    ("127.0.0.1", [], "a.example.org", "x509: certificate relies on legacy Common Name field, use SANs instead"),
+    (
+        "127.0.0.1", ["127.0.0.1"], "a.example.org",
+        "x509: certificate is not valid for any names, but wanted to match a.example.org.",
+    ),
+    (
+        "127.0.0.1", [], "Jane",
+        "x509: certificate is not valid for any names, but wanted to match a.example.org.",
+    ),
+    (
+        "127.0.0.2", ["liar.example.org"], "Jane",
+        "lookup liar.example.org.: its addresses do not include 127.0.0.2",
+    ),
+    ("127.0.0.3", ["a.example.org"], "Jane", "lookup 3.0.0.127.in-addr.arpa.: no such host"),
+    ("127.0.0.4", ["a.example.org"], "Jane", "lookup 4.0.0.127.in-addr.arpa.: no such host"),
+    ("nowhere", ["a.example.org"], "Jane", "lookup nowhere: unrecognized address"),
+])  # fmt: skip
 async def test_a12_each_failure_is_a_refusal_in_the_contracts_words(
     world: World, address: str, hosts: list[str], subject: str, said: str
 ) -> None:
@@ -290,11 +287,6 @@ async def test_a12_hosts_are_looked_at_only_where_that_is_asked_for(site: Site) 
 async def test_a12_the_machine_knows_the_name_of_its_own_address(world: World) -> None:
     leaf = read(world.root.signs(hosts=["localhost", socket.gethostname()]).certificate)
     await HostCheck().check(leaf, "127.0.0.1")
-
-
-async def test_a13_a_certificate_without_alternative_names_is_as_good_as_others(site: Site) -> None:
-    """The note about them is dropped."""
-    assert await site.judge(site.root.signs("Robot", extensions=[NO_CA]), verify_certificate=False) == BELIEVED
 
 
 async def test_every_look_up_gives_its_place_back() -> None:

@@ -10,6 +10,7 @@ import textwrap
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -138,16 +139,11 @@ default_md = sha256
 default_crl_days = 30
 crl_extensions = list
 [list]
-authorityKeyIdentifier = keyid:always,issuer:always
-[authority]
-basicConstraints = critical,CA:TRUE
-keyUsage = critical,keyCertSign,cRLSign
-subjectKeyIdentifier = hash
-authorityKeyIdentifier = keyid:always,issuer:always
-[user]
+authorityKeyIdentifier = issuer:always
+[jane]
 basicConstraints = critical,CA:FALSE
 keyUsage = critical,digitalSignature
-authorityKeyIdentifier = keyid:always,issuer:always
+authorityKeyIdentifier = issuer:always
 authorityInfoAccess = OCSP;URI:{responder}
 [responder]
 extendedKeyUsage = OCSPSigning
@@ -155,88 +151,63 @@ extendedKeyUsage = OCSPSigning
 
 
 class OpenSsl:
-    """A CA that the program runs, in a folder; its name comes from a request with the odd text."""
+    """A CA that the program runs, in a folder."""
 
-    def __init__(self, folder: Path, responder: str) -> None:
+    def __init__(self, folder: Path, ca: OddAuthority, responder: str) -> None:
         self._folder = folder
         (folder / "config").write_text(OPENSSL_CONFIGURATION.format(responder=responder))
-        (folder / "index.txt").write_text("")
         (folder / "number").write_text("01\n")
-        request = self._request("ca", "/O=Acme/CN=UNUSUAL!")
-        (folder / "odd.csr").write_bytes(request.replace(USUAL, ODD))
-        self.run("req", "-x509", "-config", "config", "-in", "odd.csr", "-inform", "DER", "-key", "ca.key",
-                 "-days", "30", "-extensions", "authority", "-out", "ca.pem")  # fmt: skip
+        (folder / "ca.pem").write_bytes(pem("CERTIFICATE", ca.certificate))
+        (folder / "ca.key").write_bytes(ca.made.key_pem)
 
-    def run(self, *arguments: str, given: bytes = b"") -> bytes:
-        return subprocess.run(
-            ["openssl", *arguments], input=given, capture_output=True, check=True, cwd=self._folder
-        ).stdout
+    def run(self, command: str) -> bytes:
+        return subprocess.run(["openssl", *command.split()], capture_output=True, check=True, cwd=self._folder).stdout
 
-    def path(self, name: str) -> Path:
-        return self._folder / name
-
-    def signs(self, name: str, serial: int, extensions: str) -> bytes:
-        """Sign a certificate, also into `NAME.pem`; return its DER."""
-        self.path(f"{name}.csr").write_bytes(self._request(name, f"/CN={name}"))
-        self.run("x509", "-req", "-in", f"{name}.csr", "-inform", "DER", "-CA", "ca.pem", "-CAkey", "ca.key",
-                 "-set_serial", str(serial), "-days", "30", "-extfile", "config", "-extensions", extensions,
-                 "-out", f"{name}.pem")  # fmt: skip
-        return self.run("x509", "-in", f"{name}.pem", "-outform", "DER")
-
-    def crl(self) -> bytes:
-        return self.run("ca", "-config", "config", "-gencrl", "-cert", "ca.pem", "-keyfile", "ca.key")
+    def signs(self, name: str, serial: int) -> bytes:
+        """Sign a certificate with the extensions of its name, also into `NAME.pem`; return its DER."""
+        self.run(f"ecparam -name prime256v1 -genkey -noout -out {name}.key")
+        self.run(f"req -new -config config -key {name}.key -subj /CN={name} -out {name}.csr")
+        self.run(
+            f"x509 -req -in {name}.csr -CA ca.pem -CAkey ca.key -set_serial {serial} -days 30"
+            f" -extfile config -extensions {name} -out {name}.pem"
+        )
+        return self.run(f"x509 -in {name}.pem -outform DER")
 
     def knows(self, serial: int, state: str) -> None:
         """Note in the list of all certificates that one is good (`V`) or withdrawn (`R`)."""
         withdrawn = "200101000000Z" if state == "R" else ""
-        self.path("index.txt").write_text(f"{state}\t490101000000Z\t{withdrawn}\t{serial:02X}\tunknown\t/CN=jane\n")
+        line = f"{state}\t490101000000Z\t{withdrawn}\t{serial:02X}\tunknown\t/CN=jane\n"
+        (self._folder / "index.txt").write_text(line)
 
-    def answers(self, question: bytes, signer: str) -> bytes:
-        self.path("question").write_bytes(question)
-        self.run("ocsp", "-index", "index.txt", "-CA", "ca.pem", "-rsigner", f"{signer}.pem",
-                 "-rkey", f"{signer}.key", "-reqin", "question", "-respout", "answer", "-ndays", "1")  # fmt: skip
-        return self.path("answer").read_bytes()
+    def crl(self) -> bytes:
+        return self.run("ca -config config -gencrl -cert ca.pem -keyfile ca.key")
 
-    def _request(self, name: str, subject: str) -> bytes:
-        self.run("ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", f"{name}.key")
-        return self.run("req", "-new", "-config", "config", "-key", f"{name}.key", "-subj", subject, "-outform", "DER")
-
-
-@pytest.fixture
-def openssl(site: Site, tmp_path: Path, publishing: Publishing) -> OpenSsl:
-    """The program, and a site whose clock shows its time: it signs from now on."""
-    folder = tmp_path / "openssl"
-    folder.mkdir()
-    site.clock.step(int(time.time() * 1000) + 60_000 - site.clock.wall())
-    return OpenSsl(folder, publishing.url("/ocsp"))
+    def answers(self, signer: str, question: bytes) -> bytes:
+        (self._folder / "question").write_bytes(question)
+        by = f"-CA ca.pem -rsigner {signer}.pem -rkey {signer}.key"
+        self.run(f"ocsp -index index.txt {by} -reqin question -respout answer -ndays 1")
+        return (self._folder / "answer").read_bytes()
 
 
 @pytest.mark.openssl
-async def test_a_ca_that_openssl_runs_has_its_list_read(site: Site, openssl: OpenSsl) -> None:
-    jane = openssl.signs("jane", 7, "user")
-    (site.folder / "odd.pem").write_bytes(openssl.path("ca.pem").read_bytes())
-    site.has_list(openssl.crl(), "odd.r0")
-    assert await site.judge(jane) == BELIEVED
-
-    openssl.knows(7, "R")
-    site.has_list(openssl.crl(), "odd.r0")
-    assert await site.judge(jane) == REVOKED
-
-
-@pytest.mark.openssl
-@pytest.mark.parametrize("signer", ["ca", "responder"])
-async def test_a_ca_that_openssl_runs_has_its_responder_believed(
-    site: Site, publishing: Publishing, openssl: OpenSsl, signer: str
+async def test_a_ca_that_openssl_runs_has_its_lists_and_responders_believed(
+    site: Site, odd: OddAuthority, publishing: Publishing, tmp_path: Path
 ) -> None:
-    jane = openssl.signs("jane", 7, "user")
-    openssl.signs("responder", 8, "responder")
-    (site.folder / "odd.pem").write_bytes(openssl.path("ca.pem").read_bytes())
-    publishing.answers("/ocsp", lambda question: openssl.answers(question, signer))
+    site.clock.step(int(time.time() * 1000) + 60_000 - site.clock.wall())  # the program signs from now on
+    openssl = OpenSsl(tmp_path, odd, publishing.url("/ocsp"))
+    jane = openssl.signs("jane", 7)
+    openssl.signs("responder", 8)
+    (site.folder / "odd.pem").write_bytes(odd.certificate)
 
-    openssl.knows(7, "V")
-    assert await site.judge(jane) == BELIEVED
-    openssl.knows(7, "R")
-    assert await site.judge(jane) == REVOKED
+    for state, judgement in (("V", BELIEVED), ("R", REVOKED)):
+        openssl.knows(7, state)
+        site.has_list(openssl.crl(), "odd.r0")
+        assert await site.judge(jane) == judgement
+        (site.folder / "odd.r0").unlink()
+        for signer in ("ca", "responder"):
+            publishing.answers("/ocsp", partial(openssl.answers, signer))
+            assert await site.judge(jane) == judgement
 
-    publishing.answers("/ocsp", lambda question: openssl.answers(question, "jane"))
+    assert publishing.asked["/ocsp"] == 4
+    publishing.answers("/ocsp", partial(openssl.answers, "jane"))
     assert "Could not access OCSP responder" in await site.judge(jane)

@@ -1,6 +1,5 @@
 """Withdrawn certificates: lists from the folder and by URL, OCSP when there is no list, and the policy without both."""
 
-import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from ams.authn.certificates.crls import FetchedLists, RevocationList, UnreadableList
+from ams.authn.certificates.revocation import Responders
 from ams.outgoing.guard import Guard
 from tests.authn.certificates.conftest import BELIEVED, REVOKED, Site, World, judged
 from tests.support.authorities import (
@@ -32,7 +32,6 @@ from tests.support.authorities import (
     pem_list,
 )
 from tests.support.publishing import Publishing
-from tests.support.waiting import wait_until_async
 
 DAY_MS = 24 * 3_600_000
 NO_POINTS = "refused: Your certificate is invalid. No CRLDistributionPoints found on the certificate"
@@ -72,27 +71,17 @@ async def test_a10_a_new_list_in_the_folder_counts_at_once_for_those_remembered(
     assert await judged(checks, site.jane) == REVOKED
 
 
-async def test_a10_a_list_is_fetched_once_for_all_and_kept(site: Site, publishing: Publishing) -> None:
+async def test_a10_a_list_is_fetched_once_and_again_before_it_ends_and_gives_way_to_a_newer_one_only(
+    site: Site, publishing: Publishing
+) -> None:
     publishing.puts("/root.crl", site.root.crl([7]))
     checks = site.checks()
-    leafs = [site.jane, *(site.root.signs(crl_urls=[publishing.url("/root.crl")]) for _ in range(3))]
-
-    assert await asyncio.gather(*(judged(checks, each) for each in leafs)) == [BELIEVED] * 4
+    assert await judged(checks, site.jane) == BELIEVED
     site.clock.advance(2 * 60_000)
     assert await judged(checks, site.jane) == BELIEVED
-
-    assert publishing.asked["/root.crl"] == 1
     (found,) = checks.lists()
     assert (found.source, len(found)) == (publishing.url("/root.crl"), 1)
     assert next(checks.counters()).values == [({}, 1)]
-
-
-async def test_a10_a_list_is_fetched_again_before_it_ends_and_gives_way_to_a_newer_one_only(
-    site: Site, publishing: Publishing
-) -> None:
-    publishing.puts("/root.crl", site.root.crl())
-    checks = site.checks()
-    assert await judged(checks, site.jane) == BELIEVED
 
     withdrawn = site.root.crl([site.jane.certificate], this_update=NOW + 7 * HOUR)
     older = site.root.crl(this_update=NOW - DAY)
@@ -146,34 +135,15 @@ async def test_a10_a_list_of_the_future_takes_no_place(site: Site, publishing: P
     assert await judged(checks, site.jane) == BELIEVED
 
 
-async def test_a10_lists_are_kept_over_a_restart(site: Site, publishing: Publishing, tmp_path: Path) -> None:
-    publishing.puts("/root.crl", site.root.crl([site.jane.certificate]))
-    assert await site.judge(site.jane, crl_folder=str(tmp_path)) == REVOKED
-
-    publishing.forget()
-    assert await site.judge(site.jane, crl_folder=str(tmp_path)) == REVOKED
-    assert not publishing.asked
-
-
-async def test_a10_the_file_of_a_list_that_falls_out_of_memory_goes_with_it(
-    site: Site, publishing: Publishing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(FetchedLists, "max_documents", 2)
-    folder = tmp_path / "authn-crls"
-    checks = site.checks(str(folder))
-    for name in ("a", "b", "c"):
-        leaf = site.root.signs(crl_urls=[publishing.puts(f"/{name}.crl", site.root.crl())])
-        assert await judged(checks, leaf) == BELIEVED
-    assert [each.source for each in checks.lists()] == [publishing.url("/b.crl"), publishing.url("/c.crl")]
-    assert len(list(folder.iterdir())) == 2
-
-
-async def test_a10_a_kept_list_that_is_torn_or_forged_is_told_and_fetched(
+async def test_a10_lists_are_kept_over_a_restart_and_one_that_is_torn_or_forged_is_told_and_fetched(
     site: Site, publishing: Publishing, tmp_path: Path
 ) -> None:
     folder = tmp_path / "authn-crls"
     publishing.puts("/root.crl", site.root.crl([site.jane.certificate]))
-    assert await site.judge(site.jane, crl_folder=str(folder)) == REVOKED
+    for _ in range(2):
+        assert await site.judge(site.jane, crl_folder=str(folder)) == REVOKED
+    assert publishing.asked["/root.crl"] == 1
+
     [path] = folder.iterdir()
     for data in (b"", path.read_bytes()[:100], site.root.crl(signer=Authority.make("Test Root"))):
         path.write_bytes(data)
@@ -184,6 +154,11 @@ async def test_a10_a_kept_list_that_is_torn_or_forged_is_told_and_fetched(
     assert publishing.asked["/root.crl"] == 4
 
 
+def test_so_many_lists_and_answers_are_kept() -> None:
+    assert (FetchedLists.max_documents, FetchedLists.max_bytes) == (1000, 64 * 2**20)
+    assert Responders.max_documents == 10_000
+
+
 async def test_a10_all_urls_are_tried_and_those_of_ldap_left_out(site: Site, publishing: Publishing) -> None:
     good = publishing.puts("/good.crl", site.root.crl())
     urls = ["ldap://127.0.0.1/cn=ca", publishing.url("/missing.crl"), publishing.puts("/odd.crl", b"odd"), good]
@@ -192,14 +167,11 @@ async def test_a10_all_urls_are_tried_and_those_of_ldap_left_out(site: Site, pub
     assert list(publishing.asked) == ["/missing.crl", "/odd.crl", "/good.crl"]
 
 
-@pytest.mark.parametrize(
-    ("data", "status", "said"),
-    [
-        (b"", 404, "Could not access CRL {url}"), (b"http://10.0.0.1/", 302, "Could not access CRL {url}"),
-        (b"ftp://127.0.0.1/", 302, "Could not access CRL {url}"), (b"/root.crl", 301, "Could not access CRL {url}"),
-        (b"odd", 200, "Unable to parse CRL Data"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("data", "status", "said"), [
+    (b"", 404, "Could not access CRL {url}"), (b"http://10.0.0.1/", 302, "Could not access CRL {url}"),
+    (b"ftp://127.0.0.1/", 302, "Could not access CRL {url}"), (b"/root.crl", 301, "Could not access CRL {url}"),
+    (b"odd", 200, "Unable to parse CRL Data"),
+])  # fmt: skip
 async def test_a10_an_absent_list_is_ours(
     site: Site, publishing: Publishing, data: bytes, status: int, said: str
 ) -> None:
@@ -233,15 +205,19 @@ async def test_a10_credentials_in_the_url_of_a_list_or_responder_are_not_shown(
     assert not publishing.asked
 
 
-async def test_a10_a_failure_is_remembered_for_half_a_minute(site: Site, publishing: Publishing) -> None:
-    checks = site.checks()
-    for _ in range(2):
-        assert (await judged(checks, site.jane)).startswith("unable")
-    assert publishing.asked["/root.crl"] == 1
+async def test_failures_of_lists_and_responders_are_remembered_for_half_a_minute(
+    site: Site, publishing: Publishing, leaf: Credentials
+) -> None:
+    good = {"/root.crl": site.root.crl(), RESPONDER: site.root.ocsp(leaf.certificate)}
+    for shown, path in ((site.jane, "/root.crl"), (leaf, RESPONDER)):
+        checks = site.checks()
+        for _ in range(2):
+            assert (await judged(checks, shown)).startswith("unable: Could not access")
+        assert publishing.asked[path] == 1
 
-    publishing.puts("/root.crl", site.root.crl())
-    site.clock.advance(30_000)
-    assert await judged(checks, site.jane) == BELIEVED
+        publishing.puts(path, good[path])
+        site.clock.advance(30_000)
+        assert await judged(checks, shown) == BELIEVED
 
 
 async def test_a10_the_guard_keeps_fetches_off_private_addresses(site: Site, publishing: Publishing) -> None:
@@ -252,32 +228,27 @@ async def test_a10_the_guard_keeps_fetches_off_private_addresses(site: Site, pub
     assert not publishing.asked
 
 
-async def test_a10_a_list_of_another_signer_is_not_believed(site: Site, publishing: Publishing) -> None:
+async def test_a10_a_list_of_another_signer_or_of_a_ca_that_may_sign_none_is_not_believed(
+    site: Site, publishing: Publishing
+) -> None:
     forger = Authority.make("Test Root")
     url = publishing.puts("/root.crl", site.root.crl(signer=forger))
     site.has_list(site.root.crl([site.jane.certificate], signer=forger))
-
-    assert await site.judge(site.jane) == f"unable: The CRL {url} is not signed by the CA of the certificate"
-
-
-async def test_a10_a_list_of_a_ca_that_may_sign_none_is_not_believed(site: Site, publishing: Publishing) -> None:
     only_certificates = Authority.make("Only certificates", usage=["key_cert_sign"])
     leaf = only_certificates.signs("Jane", crl_urls=[publishing.puts("/only.crl", only_certificates.crl())])
     site.trusts(only_certificates.certificate, name="only.pem")
 
+    assert await site.judge(site.jane) == f"unable: The CRL {url} is not signed by the CA of the certificate"
     assert "is not signed by the CA of the certificate" in await site.judge(leaf)
 
 
-@pytest.mark.parametrize(
-    "extension",
-    [
-        (x509.DeltaCRLIndicator(1), True), scope(only_contains_attribute_certs=True),
-        scope(only_contains_ca_certs=True), scope(indirect_crl=True),
-        scope(only_some_reasons=frozenset([x509.ReasonFlags.key_compromise])),
-        scope(full_name=[x509.UniformResourceIdentifier("http://127.0.0.1/other.crl")]),
-        (x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.4"), b"\x05\x00"), True),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("extension", [
+    (x509.DeltaCRLIndicator(1), True), scope(only_contains_attribute_certs=True),
+    scope(only_contains_ca_certs=True), scope(indirect_crl=True),
+    scope(only_some_reasons=frozenset([x509.ReasonFlags.key_compromise])),
+    scope(full_name=[x509.UniformResourceIdentifier("http://127.0.0.1/other.crl")]),
+    (x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.4"), b"\x05\x00"), True),
+])  # fmt: skip
 async def test_a10_lists_about_others_say_nothing(site: Site, publishing: Publishing, extension: Extension) -> None:
     data = site.root.crl(extensions=[extension])
     publishing.puts("/root.crl", data)
@@ -326,10 +297,9 @@ async def test_a10_the_whole_chain_is_looked_at(site: Site, publishing: Publishi
     assert said == "refused: Your certificate is of a CA whose own has been revoked: CN=Test CA"
 
 
-@pytest.mark.parametrize(
-    ("extensions", "said"),
-    [([NO_CA], NO_POINTS), ([NO_CA, distribution_points("ldap://127.0.0.1/cn=ca")], "can be fetched by http or https")],
-)
+@pytest.mark.parametrize(("extensions", "said"), [
+    ([NO_CA], NO_POINTS), ([NO_CA, distribution_points("ldap://127.0.0.1/cn=ca")], "can be fetched by http or https"),
+])  # fmt: skip
 async def test_a10_without_any_list_the_policy_decides(site: Site, extensions: list[Extension], said: str) -> None:
     leaf = site.root.signs(extensions=extensions)
 
@@ -361,22 +331,6 @@ def test_a10_changed_bytes_of_a_list_raise_nothing_unexpected(changes: list[tupl
     assert isinstance(found.revokes(1), bool)
 
 
-async def test_a10_a_login_that_gives_up_does_not_end_a_fetch_for_others(site: Site, publishing: Publishing) -> None:
-    publishing.puts("/root.crl", site.root.crl())
-    publishing.held.clear()
-    checks = site.checks()
-    first = asyncio.create_task(judged(checks, site.jane))
-    await wait_until_async(lambda: publishing.asked["/root.crl"])
-    second = asyncio.create_task(judged(checks, site.jane))
-    await asyncio.sleep(0)
-    first.cancel()
-    publishing.held.set()
-
-    assert await second == BELIEVED
-    assert first.cancelled()
-    assert publishing.asked["/root.crl"] == 1
-
-
 RESPONDER = "/ocsp"
 
 
@@ -403,32 +357,19 @@ async def test_a11_a_responder_is_asked_once_when_there_is_no_list(
     assert questions == [leaf.certificate.serial_number]
 
 
-async def test_a11_a_responder_that_failed_is_asked_again_after_half_a_minute(
+async def test_a11_a_list_goes_before_a_responder_and_a_setting_turns_that_off(
     site: Site, publishing: Publishing, leaf: Credentials
 ) -> None:
-    checks = site.checks()
-    for _ in range(3):
-        assert (await judged(checks, leaf)).startswith("unable: Could not access OCSP responder")
-    assert publishing.asked[RESPONDER] == 1
-
-    publishing.puts(RESPONDER, site.root.ocsp(leaf.certificate))
-    site.clock.advance(30_000)
-    assert await judged(checks, leaf) == BELIEVED
-
-
-async def test_a11_a_list_goes_before_a_responder(site: Site, publishing: Publishing, leaf: Credentials) -> None:
+    assert "No CRLDistributionPoints found" in await site.judge(leaf, ocsp=False)
     site.has_list(site.root.crl())
     assert await site.judge(leaf) == BELIEVED
     assert not publishing.asked
 
 
-@pytest.mark.parametrize(
-    ("status", "said"),
-    [
-        (ocsp.OCSPCertStatus.REVOKED, "Your certificate has been revoked"),
-        (ocsp.OCSPCertStatus.UNKNOWN, "Your certificate is not known to the OCSP responder of its CA"),
-    ],
-)
+@pytest.mark.parametrize(("status", "said"), [
+    (ocsp.OCSPCertStatus.REVOKED, "Your certificate has been revoked"),
+    (ocsp.OCSPCertStatus.UNKNOWN, "Your certificate is not known to the OCSP responder of its CA"),
+])  # fmt: skip
 async def test_a11_a_responder_says_revoked_or_that_it_does_not_know(
     site: Site, publishing: Publishing, leaf: Credentials, status: ocsp.OCSPCertStatus, said: str
 ) -> None:
@@ -452,38 +393,25 @@ async def test_a11_a_responder_of_the_ca_may_answer(site: Site, publishing: Publ
         assert await site.judge(leaf) == BELIEVED
 
 
-DOUBTFUL: dict[str, Callable[[World, x509.Certificate], bytes]] = {
-    "forged": lambda world, leaf: world.root.ocsp(leaf, responder=Authority.make("Test Root").ocsp_responder()),
-    "by one not charged": lambda world, leaf: world.root.ocsp(leaf, responder=world.root.ocsp_responder(purpose=False)),
-    "by one charged with something else": lambda world, leaf: world.root.ocsp(
-        leaf, responder=world.root.signs("Joe", extensions=[NO_CA, CLIENT])
-    ),
-    "by one that expired": lambda world, leaf: world.root.ocsp(
-        leaf, responder=world.root.ocsp_responder(not_after=NOW - DAY)
-    ),
-    "old": lambda world, leaf: world.root.ocsp(leaf, this_update=NOW - 3 * DAY, next_update=NOW - DAY),
-    "old without an end": lambda world, leaf: world.root.ocsp(leaf, this_update=NOW - 3 * DAY, next_update=None),
-    "early": lambda world, leaf: world.root.ocsp(leaf, this_update=NOW + DAY, next_update=NOW + 2 * DAY),
-    "of another": lambda world, leaf: world.root.ocsp(world.jane.certificate),
-    "unsuccessful": lambda world, leaf: ocsp.OCSPResponseBuilder.build_unsuccessful(
-        ocsp.OCSPResponseStatus.TRY_LATER
-    ).public_bytes(Encoding.DER),
-    "odd": lambda world, leaf: b"odd",
+DOUBTFUL: dict[str, Callable[[Authority, x509.Certificate], bytes]] = {
+    "forged": lambda ca, leaf: ca.ocsp(leaf, responder=Authority.make("Test Root").ocsp_responder()),
+    "by one not charged": lambda ca, leaf: ca.ocsp(leaf, responder=ca.ocsp_responder(purpose=False)),
+    "for clients": lambda ca, leaf: ca.ocsp(leaf, responder=ca.signs("Joe", extensions=[NO_CA, CLIENT])),
+    "by one that expired": lambda ca, leaf: ca.ocsp(leaf, responder=ca.ocsp_responder(not_after=NOW - DAY)),
+    "old": lambda ca, leaf: ca.ocsp(leaf, this_update=NOW - 3 * DAY, next_update=NOW - DAY),
+    "old without an end": lambda ca, leaf: ca.ocsp(leaf, this_update=NOW - 3 * DAY, next_update=None),
+    "early": lambda ca, leaf: ca.ocsp(leaf, this_update=NOW + DAY, next_update=NOW + 2 * DAY),
+    "of another": lambda ca, leaf: ca.ocsp(ca.signs("Joe").certificate),
+    "unsuccessful": lambda ca, leaf: UNSUCCESSFUL.public_bytes(Encoding.DER),
+    "odd": lambda ca, leaf: b"odd",
 }
+UNSUCCESSFUL = ocsp.OCSPResponseBuilder.build_unsuccessful(ocsp.OCSPResponseStatus.TRY_LATER)
 
 
-@pytest.mark.parametrize("made", DOUBTFUL.values(), ids=DOUBTFUL)
+@pytest.mark.parametrize("what", DOUBTFUL)
 async def test_a11_an_answer_that_is_not_to_be_believed_is_none(
-    site: Site,
-    publishing: Publishing,
-    world: World,
-    leaf: Credentials,
-    made: Callable[[World, x509.Certificate], bytes],
+    site: Site, publishing: Publishing, leaf: Credentials, what: str
 ) -> None:
-    url = publishing.puts(RESPONDER, made(world, leaf.certificate))
+    url = publishing.puts(RESPONDER, DOUBTFUL[what](site.root, leaf.certificate))
     assert await site.judge(leaf) == f"unable: Could not access OCSP responder {url}"
     assert await site.judge(leaf, revocation="warn") == BELIEVED
-
-
-async def test_a11_without_ocsp_such_a_certificate_has_nobody_to_be_asked(site: Site, leaf: Credentials) -> None:
-    assert "No CRLDistributionPoints found" in await site.judge(leaf, ocsp=False)

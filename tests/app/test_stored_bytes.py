@@ -116,14 +116,6 @@ def test_a_repeated_publish_is_answered_though_there_is_no_room(site: Site) -> N
     assert site.publish(LARGE, project="flooder", key="other").status_code == 429
 
 
-def test_messages_of_a_deleted_topic_count_no_more(site: Site) -> None:
-    site.flood()
-    site.delete("/projects/flooder/topics/t").raise_for_status()
-    site.put("/projects/flooder/topics/t").raise_for_status()
-    site.retain()
-    site.publish(LARGE, project="flooder").raise_for_status()
-
-
 TAKERS = 6  # subscriptions of one topic, each of which puts its messages aside
 ROOM = 4 * len(LARGE) + 10_000  # for the message and at most three letters
 

@@ -5,7 +5,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from tests.faults.attempts import Held
+from tests.faults.attempts import Held, Leased
 
 SIZES = (0, 40, 200, 1024, 4096)  # bytes of filling; most messages are small, so that a campaign has many
 _WEIGHTS = (20, 50, 20, 8, 2)
@@ -46,6 +46,15 @@ def held(received: Mapping[str, Any]) -> Held:
     if received["ackId"].rpartition(":")[2] != body["messageId"]:
         name += f" (altered: acknowledged as {received['ackId']})"
     return Held(int(body["messageId"]), name)
+
+
+def leased(message_id: str, attributes: Mapping[str, str], data: str, ack_id: str) -> Leased:
+    """Read a message that was leased, by HTTP or by a stream."""
+    name = name_of(attributes, data)
+    offset, dash, _ = ack_id.rpartition(":")[2].partition("-")
+    if offset != message_id or not dash:
+        name += f" (altered: acknowledged as {ack_id})"
+    return Leased(int(message_id), name, ack_id)
 
 
 def _number(name: str) -> int:

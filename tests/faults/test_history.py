@@ -99,15 +99,11 @@ def test_a_topic_that_is_not_as_answered_is_told(attempts: list[Attempt], topic:
     assert sentence in found(attempts, topic)
 
 
-@pytest.mark.parametrize(
-    ("attempts", "topic"),
-    [
-        ([UNANSWERED], []),
-        ([UNANSWERED], TOPIC),
-        ([publish("a", "1", at=(0, 3)), replace(LATER, started=1, ended=2)], held("b", "a")),
-    ],
-    ids=["unanswered and absent", "unanswered and stored", "any order at the same time"],
-)
+@pytest.mark.parametrize(("attempts", "topic"), [
+    ([UNANSWERED], []),
+    ([UNANSWERED], TOPIC),
+    ([publish("a", "1", at=(0, 3)), replace(LATER, started=1, ended=2)], held("b", "a")),
+], ids=["unanswered and absent", "unanswered and stored", "any order at the same time"])  # fmt: skip
 def test_a_topic_as_it_may_be_is_not_complained_about(attempts: list[Attempt], topic: list[Held]) -> None:
     assert found(attempts, topic) == []
 

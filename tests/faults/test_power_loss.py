@@ -1,6 +1,7 @@
 """Power losses under the embedded log, in short, cursors of another moment than the log, and clocks that jump."""
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from ams.storage.log.base import Bounds
 from tests.faults.power_loss import play_all
 from tests.storage.log.engines import HOUR, Embedded, new_topic, texts
 from tests.support.engines import open_engines
+from tests.support.unreliable_disk import UnreliableDisk
 from tests.support.use_cases import SUB, UseCases, open_use_cases
 
 DAY = 24 * HOUR
@@ -48,6 +50,16 @@ def test_no_law_is_broken_in_scenarios(seeds: range) -> None:
     assert tally.endings.keys() == {"close", "kill", "power loss"}
     assert tally.appends.keys() == {"done", "refused", "unknown"}
     assert tally.failed_calls > len(seeds) / 5
+
+
+def test_an_answer_before_its_sync_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(disk: UnreliableDisk, handle: int, parts: Sequence[bytes], at: int) -> None:
+        disk.write(handle, b"".join(parts), at)
+
+    monkeypatch.setattr(UnreliableDisk, "sync", lambda *_: None)
+    monkeypatch.setattr(UnreliableDisk, "write_through", write)
+
+    assert play_all(range(20)).broken != []
 
 
 @pytest.mark.faults

@@ -13,7 +13,7 @@ from tests.faults.attempts import ACK, EXTEND, NACK, Ack, Attempt, Lease, Leased
 from tests.faults.history import History
 from tests.faults.http_client import LATE, PROJECT, Client, Kind, Tried
 from tests.faults.parallel.laws import Parallel
-from tests.faults.payload import held, is_poisoned, keyed_message, message, name_of
+from tests.faults.payload import held, is_poisoned, keyed_message, leased, message
 
 T = TypeVar("T", bound=Attempt)
 
@@ -158,16 +158,16 @@ class Worker(User):
 
     async def run(self) -> None:
         while self.client.goes_on:
-            leased = await self.pull(self.random.randint(1, MOST_LEASED), wait=self.random.random() < 0.2)
-            if leased.messages:
-                await self._handle(leased.messages)
+            given = await self.pull(self.random.randint(1, MOST_LEASED), wait=self.random.random() < 0.2)
+            if given.messages:
+                await self._handle(given.messages)
             await asyncio.sleep(self.random.uniform(0, self.pause))
 
     async def work(self) -> int:
         """Handle once what there is, without whims; return how many messages that was."""
-        leased = await self.pull(MOST_LEASED)
-        await self._settle_all(leased.messages)
-        return len(leased.messages)
+        given = await self.pull(MOST_LEASED)
+        await self._settle_all(given.messages)
+        return len(given.messages)
 
     async def pull(self, most: int, *, wait: bool = False) -> Lease:
         body = {"maxMessages": str(most), "returnImmediately": "false" if wait else "true"}
@@ -237,12 +237,8 @@ def workers_of(
 
 
 def _leased(received: dict[str, Any]) -> Leased:
-    offset, dash, _ = received["ackId"].rpartition(":")[2].partition("-")
     body = received["message"]
-    name = name_of(body.get("attributes", {}), body["data"])
-    if offset != body["messageId"] or not dash:
-        name += f" (altered: acknowledged as {received['ackId']})"
-    return Leased(int(body["messageId"]), name, received["ackId"])
+    return leased(body["messageId"], body.get("attributes", {}), body["data"], received["ackId"])
 
 
 def _late(refusal: str, ids: Sequence[str]) -> tuple[str, ...]:

@@ -317,21 +317,17 @@ MIDNIGHT = 20_000 * DAY
 THREE_DAYS = [(0, 3), (DAY, 1), (2 * DAY, 2)]
 
 
-@pytest.mark.parametrize(
-    ("published", "now", "counted", "since", "told"),
-    [
-        ([], 0, 0, 0, []), (THREE_DAYS, 2 * DAY, 6, 0, []), (THREE_DAYS, 2 * DAY, 0, 0, [(0, 3), (1, 1), (2, 2)]),
-        (THREE_DAYS, 2 * DAY, 2, 0, [(0, 1), (1, 1), (2, 2)]), (THREE_DAYS, 2 * DAY, 4, 0, [(2, 2)]),
-        ([(0, 1), (DAY - 1, 1), (DAY, 1)], DAY, 0, 0, [(0, 2), (1, 1)]),
-        ([(0, 3), (2 * DAY, 1), (5 * DAY, 2), (6 * DAY, 4)], 6 * DAY, 1, 0, [(0, 3), (5, 2), (6, 4)]),
-        ([(0, 3), (2 * DAY, 1)], 9 * DAY, 0, 0, [(0, 4)]), ([(2 * DAY, 1), (0, 1)], 0, 0, 4 * DAY, [(2, 2)]),
-    ],
-    ids=[
-        "nothing", "nothing new", "all of three days", "from within the first day", "the last day alone",
-        "the first and the last millisecond are of a day", "what retention took is of the earliest day it can be of",
-        "also when it took everything", "after a clock that was set back the days are those of the log",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("published", "now", "counted", "since", "told"), [
+    ([], 0, 0, 0, []), (THREE_DAYS, 2 * DAY, 6, 0, []), (THREE_DAYS, 2 * DAY, 0, 0, [(0, 3), (1, 1), (2, 2)]),
+    (THREE_DAYS, 2 * DAY, 2, 0, [(0, 1), (1, 1), (2, 2)]), (THREE_DAYS, 2 * DAY, 4, 0, [(2, 2)]),
+    ([(0, 1), (DAY - 1, 1), (DAY, 1)], DAY, 0, 0, [(0, 2), (1, 1)]),
+    ([(0, 3), (2 * DAY, 1), (5 * DAY, 2), (6 * DAY, 4)], 6 * DAY, 1, 0, [(0, 3), (5, 2), (6, 4)]),
+    ([(0, 3), (2 * DAY, 1)], 9 * DAY, 0, 0, [(0, 4)]), ([(2 * DAY, 1), (0, 1)], 0, 0, 4 * DAY, [(2, 2)]),
+], ids=[
+    "nothing", "nothing new", "all of three days", "from within the first day", "the last day alone",
+    "the first and the last millisecond are of a day", "what retention took is of the earliest day it can be of",
+    "also when it took everything", "after a clock that was set back the days are those of the log",
+])  # fmt: skip
 async def test_shares_are_of_the_days_of_publish_times_and_their_bytes_sum_up(
     published: list[tuple[int, int]], now: int, counted: int, since: int, told: list[tuple[int, int]]
 ) -> None:

@@ -86,22 +86,15 @@ async def test_a_letter_is_the_message_and_why_it_is_one(use_cases: UseCases) ->
 
     [letter] = await letters(use_cases)
     assert (letter.data, letter.ordering_key) == ("AAEC", "bed 4")
+    published = datetime.fromtimestamp(stored.time / 1000, UTC).isoformat(timespec="milliseconds")
     assert letter.attributes == {
-        "kind": "seed",
-        "deadLetterSubscription": "projects/P/subscriptions/s",
-        "deadLetterSourceTopic": "projects/P/topics/t",
-        "deadLetterMessageId": "0",
-        "deadLetterPublishTime": publish_time(stored.time),
-        "deadLetterReason": "Bad Request",
-        "deadLetterAttempts": "5",
-        "deadLetterStatus": "400",
-        "CloudPubSubDeadLetterSourceDeliveryCount": "5",
-        "CloudPubSubDeadLetterSourceSubscription": "s",
-        "CloudPubSubDeadLetterSourceSubscriptionProject": "P",
-        "CloudPubSubDeadLetterSourceTopicPublishTime": (
-            datetime.fromtimestamp(stored.time / 1000, UTC).isoformat(timespec="milliseconds")
-        ),
-    }
+        "kind": "seed", "deadLetterSubscription": "projects/P/subscriptions/s",
+        "deadLetterSourceTopic": "projects/P/topics/t", "deadLetterMessageId": "0",
+        "deadLetterPublishTime": publish_time(stored.time), "deadLetterReason": "Bad Request",
+        "deadLetterAttempts": "5", "deadLetterStatus": "400", "CloudPubSubDeadLetterSourceDeliveryCount": "5",
+        "CloudPubSubDeadLetterSourceSubscription": "s", "CloudPubSubDeadLetterSourceSubscriptionProject": "P",
+        "CloudPubSubDeadLetterSourceTopicPublishTime": published,
+    }  # fmt: skip
     assert await standing(use_cases) == 1
 
 

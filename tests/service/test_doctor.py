@@ -124,14 +124,11 @@ TO_DELIVER = PushConfig(HTTP_ENDPOINT, "https://receiver.example/in", verified=T
 SAID = " 1970-01-01T00:00:00 - Could not send message, The connection was refused."
 
 
-@pytest.mark.parametrize(
-    ("worker", "first"),
-    [
-        (WorkerState(phase=RETRYING, failure=REFUSED), "Its messages do not get through, and are tried again:" + SAID),
-        (WorkerState(phase=STOPPED, failure=REFUSED), "Its messages are not pushed any more:" + SAID),
-        (None, "Its messages are to be pushed to an endpoint, but there is no push server."),
-    ],
-)
+@pytest.mark.parametrize(("worker", "first"), [
+    (WorkerState(phase=RETRYING, failure=REFUSED), "Its messages do not get through, and are tried again:" + SAID),
+    (WorkerState(phase=STOPPED, failure=REFUSED), "Its messages are not pushed any more:" + SAID),
+    (None, "Its messages are to be pushed to an endpoint, but there is no push server."),
+])  # fmt: skip
 async def test_what_keeps_messages_from_an_endpoint_is_told(
     use_cases: UseCases, worker: WorkerState | None, first: str
 ) -> None:
@@ -179,18 +176,16 @@ NOTHING: frozenset[TopicId] = frozenset()
 BOUNDS = {T1: Bounds(2, 5), T2: Bounds(0, 0)}
 WELL = Held(
     frozenset({T1, T2}), frozenset({S1, S2}), {S1: TopicOffset(T1, 5), S2: TopicOffset(T3, 9)},
-    frozenset({T1, T2}),
-    BOUNDS,
+    frozenset({T1, T2}), BOUNDS,
 )  # fmt: skip
 
 
 def test_each_side_is_missed_by_the_other_and_what_fits_is_not_told() -> None:
     assert inconsistencies(WELL) == Inconsistencies(NOTHING, NOTHING, NOBODY, NOBODY, NOBODY)
     held = WELL._replace(
-        topics=frozenset({T1, T3}),
-        subscriptions=frozenset({S1, S3}),
+        topics=frozenset({T1, T3}), subscriptions=frozenset({S1, S3}),
         cursors={S1: TopicOffset(T1, 6), S2: TopicOffset(T1, 6)},
-    )
+    )  # fmt: skip
 
     assert inconsistencies(held) == Inconsistencies(
         frozenset({T3}), frozenset({T2}), frozenset({S3}), frozenset({S2}), frozenset({S1})
@@ -239,21 +234,18 @@ PAST_THE_END = f"{SUB_PATH} stands past the end of its topic and will miss what 
 WEAK = f"{TOPIC_PATH} is kept less safely than promised, so it is closed to publishers: on 1 broker instead of 3."
 
 
-@pytest.mark.parametrize(
-    ("what", "alone", "with_others"),
-    [
-        ("log", LOG_GONE + "the next start of the service makes an empty one.",
-         LOG_GONE + "delete the topic and make it again."),
-        ("topic", NO_TOPIC + "the next start of the service removes it.",
-         f"{NO_TOPIC}unless a topic is being made or a project deleted right now, remove it: the-tool"
-         f" --delete {topic_id_text(T1)}"),
-        ("cursor", CURSOR_GONE + "the next start of the service puts it at the oldest message kept.",
-         CURSOR_GONE + "delete it and make it again."),
-        ("subscription", STRAY, STRAY),
-        ("messages", PAST_THE_END, PAST_THE_END),
-        ("copies", WEAK, WEAK),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("what", "alone", "with_others"), [
+    ("log", LOG_GONE + "the next start of the service makes an empty one.",
+     LOG_GONE + "delete the topic and make it again."),
+    ("topic", NO_TOPIC + "the next start of the service removes it.",
+     f"{NO_TOPIC}unless a topic is being made or a project deleted right now, remove it: the-tool"
+     f" --delete {topic_id_text(T1)}"),
+    ("cursor", CURSOR_GONE + "the next start of the service puts it at the oldest message kept.",
+     CURSOR_GONE + "delete it and make it again."),
+    ("subscription", STRAY, STRAY),
+    ("messages", PAST_THE_END, PAST_THE_END),
+    ("copies", WEAK, WEAK),
+])  # fmt: skip
 async def test_what_is_missing_is_told_with_what_to_do(use_cases: UseCases, what: str, alone: str, with_others: str):
     await use_cases.publish(3)
     assert await look_at_service(use_cases) == []

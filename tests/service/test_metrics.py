@@ -33,21 +33,17 @@ NOW = 1_700_000_000_000
 SHOWN = "2023-11-14T22:13:20Z"
 
 
-@pytest.mark.parametrize(
-    ("made_of", "shown"),
-    [
-        (Rate(), Point(NEVER, 0.0)), (Rate(5, NOW), Point(SHOWN, 5.0)),
-        (Rate(5, NOW, NOW - 2_000), Point(SHOWN, 2.5)), (Rate(5, NOW, NOW), Point(SHOWN, 5_000.0)),
-        (Rate(5, NOW, NOW + 60_000), Point(SHOWN, 5_000.0)), (Rate(0, NOW, NOW - 500), Point(SHOWN, 0.0)),
-        (Rate(1, NOW, NOW - 3_000), Point(SHOWN, 0.333333)),
-        (Rate(1, NOW, NOW - 3_000_000_000), Point(SHOWN, 3.33333e-07)),
-        (Rate(2_000, NOW, NOW - 3_000), Point(SHOWN, 666.667)),
-    ],
-    ids=[
-        "never", "the first", "two seconds", "at once", "the clock was set back", "nothing", "a third",
-        "next to nothing", "many",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("made_of", "shown"), [
+    (Rate(), Point(NEVER, 0.0)), (Rate(5, NOW), Point(SHOWN, 5.0)),
+    (Rate(5, NOW, NOW - 2_000), Point(SHOWN, 2.5)), (Rate(5, NOW, NOW), Point(SHOWN, 5_000.0)),
+    (Rate(5, NOW, NOW + 60_000), Point(SHOWN, 5_000.0)), (Rate(0, NOW, NOW - 500), Point(SHOWN, 0.0)),
+    (Rate(1, NOW, NOW - 3_000), Point(SHOWN, 0.333333)),
+    (Rate(1, NOW, NOW - 3_000_000_000), Point(SHOWN, 3.33333e-07)),
+    (Rate(2_000, NOW, NOW - 3_000), Point(SHOWN, 666.667)),
+], ids=[
+    "never", "the first", "two seconds", "at once", "the clock was set back", "nothing", "a third",
+    "next to nothing", "many",
+])  # fmt: skip
 def test_o5_a_rate_is_messages_by_the_seconds_between(made_of: Rate, shown: Point) -> None:
     assert rate(made_of) == shown
 
@@ -87,12 +83,9 @@ async def test_o11_a_route_asks_the_registry_a_few_times_however_much_there_is(
 
         monkeypatch.setattr(SqliteStore, "_attempt", counted)
         for route, most in (
-            (metrics.node(), 0),
-            (metrics.project(caller), 2),
-            (metrics.topic(caller, TOPIC), 3),
-            (metrics.subscription(caller, SUB), 2),
-            (usage.va_metrics("", "", ""), 2),
-        ):
+            (metrics.node(), 0), (metrics.project(caller), 2), (metrics.topic(caller, TOPIC), 3),
+            (metrics.subscription(caller, SUB), 2), (usage.va_metrics("", "", ""), 2),
+        ):  # fmt: skip
             asked.clear()
             await route
             assert len(asked) <= most
@@ -277,16 +270,6 @@ async def test_a_clock_that_leaps_ahead_removes_no_rows(watch: Watch) -> None:
 
     assert before
     assert {row.began for row in before} <= {row.began for row in await watch.history.store.read(["service"], 0)}
-
-
-async def test_ten_thousand_quiet_topics_cost_a_row_an_hour_each(watch: Watch) -> None:
-    found = {f"topic-{number:05}": (1, 1, 0, 0) for number in range(10_000)}
-    hour = watch.cases.engines.clock.wall() // MINUTE // 60 * 60
-    for minute in range(hour, hour + 60):
-        watch.history._note(minute, found)
-    await watch.history._write()
-
-    assert [len(row.data) for row in await watch.history.store.read(["topic-00007"], 0)] == [33]
 
 
 MINUTES = st.integers(0, 100)

@@ -214,6 +214,12 @@ class Site:
             self.caller, SUB, "projects/P/topics/t", options=ParallelOptions(**options)
         )
 
+    async def snapshot(self, milliseconds: int) -> Snapshot:
+        """Return a snapshot N of now that stays so long; it is not stored yet."""
+        topic = await self.engines.registry.topics.find(self.caller.here.id, TOPIC)
+        now = self.engines.clock.wall()
+        return Snapshot(topic.project_id, "N", topic.id, TOPIC, 0, now, now + milliseconds)
+
     async def after(self, milliseconds: int) -> bool:
         """Look after a time; return whether the subscription is there."""
         self.engines.clock.advance(milliseconds)
@@ -272,10 +278,8 @@ async def test_nothing_goes_soon_after_a_start_so_that_clients_can_come_back(sit
 async def test_snapshots_whose_time_is_over_are_removed_and_a_subscription_without_a_policy_is_not(site: Site) -> None:
     await site.made()
     assert await site.after(400 * DAY)
-    registry, clock, project = site.engines.registry, site.engines.clock, site.caller.here.id
-    topic = await registry.topics.find(project, TOPIC)
-    until = clock.wall() + MOMENT
-    made = Snapshot(project, "N", topic.id, TOPIC, 0, clock.wall(), until)
+    registry, clock = site.engines.registry, site.engines.clock
+    made = await site.snapshot(MOMENT)
     assert await registry.snapshots.create(made)
     clock.advance(MOMENT)
     assert await registry.snapshots.delete_expired(clock.wall()) == 1
@@ -288,14 +292,13 @@ async def test_snapshots_whose_time_is_over_are_removed_and_a_subscription_witho
 async def test_a_clock_that_leaps_ahead_removes_neither_subscriptions_nor_snapshots(site: Site) -> None:
     await site.made(expiration_ttl=TTL)
     registry, clock, project = site.engines.registry, site.engines.clock, site.caller.here.id
-    topic = await registry.topics.find(project, TOPIC)
-    await registry.snapshots.create(Snapshot(project, "N", topic.id, TOPIC, 0, clock.wall(), clock.wall() + DAY))
+    await registry.snapshots.create(await site.snapshot(DAY))
     await site.after(2 * EXPIRY_MARGIN)
     clock.step(8 * DAY)
     assert await site.after(MOMENT)
     assert await registry.snapshots.find(project, "N") is not None
     assert await registry.snapshots.floors(), "what it needs is kept"
     with pytest.raises(AlreadyExists):
-        await registry.snapshots.create(Snapshot(project, "N", topic.id, TOPIC, 0, clock.wall(), clock.wall() + DAY))
+        await registry.snapshots.create(await site.snapshot(DAY))
     clock.step(-8 * DAY)
     assert await registry.snapshots.find(project, "N") is not None

@@ -120,10 +120,9 @@ async def test_17_3_u3_nobody_takes_over_a_user_with_service_roles(users: Users,
     for name in ("root", "desk"):
         before = await users.show(root, name)
         for attempt in (
-            users.update(helpdesk, name, UserDetails(email="x@site.example")),
-            users.refresh_token(helpdesk, name),
+            users.update(helpdesk, name, UserDetails(email="x@site.example")), users.refresh_token(helpdesk, name),
             users.delete(helpdesk, name),
-        ):
+        ):  # fmt: skip
             with pytest.raises(NotAllowed):
                 await attempt
         assert await users.show(root, name) == before
@@ -157,16 +156,13 @@ async def test_who_is_no_administrator_manages_no_token_of_one(tokens: Tokens, r
     assert (await tokens.create(caller, "helper", CI))[0].user == "helper"
 
 
-@pytest.mark.parametrize(
-    ("wanted", "told"),
-    [
-        ({"expires_on": LATEST + 1}, "The token would expire after the year 9999.*"),
-        *(
-            ({"wanted": [(action, "*")]}, f"invalid action: {action}")
-            for action in ("tokens:create", "users:refreshToken")
-        ),
-    ],
-)
+@pytest.mark.parametrize(("wanted", "told"), [
+    ({"expires_on": LATEST + 1}, "The token would expire after the year 9999.*"),
+    *(
+        ({"wanted": [(action, "*")]}, f"invalid action: {action}")
+        for action in ("tokens:create", "users:refreshToken")
+    ),
+])  # fmt: skip
 @pytest.mark.usefixtures("anna")
 async def test_what_cannot_be_is_refused(tokens: Tokens, registry: Registry, wanted: Any, told: str) -> None:
 
@@ -232,14 +228,11 @@ async def test_who_was_renamed_manages_nothing_of_whoever_has_the_name_now(
             await call
 
 
-@pytest.mark.parametrize(
-    ("name", "issuer", "subject"),
-    [
-        ("a b", URL, "4711"),
-        *(("work", url, "4711") for url in ("", "issuer.example", "ftp://issuer.example", URL + "/a b")),
-        *(("work", URL, subject) for subject in ("", "4" * 256, "47\n11", "\ud800")),
-    ],
-)
+@pytest.mark.parametrize(("name", "issuer", "subject"), [
+    ("a b", URL, "4711"),
+    *(("work", url, "4711") for url in ("", "issuer.example", "ftp://issuer.example", URL + "/a b")),
+    *(("work", URL, subject) for subject in ("", "4" * 256, "47\n11", "\ud800")),
+])  # fmt: skip
 async def test_what_can_be_no_identity_is_refused(
     bindings: Bindings, root: Caller, name: str, issuer: str, subject: str
 ) -> None:
@@ -264,10 +257,9 @@ async def test_nobody_becomes_a_service_admin_by_a_binding_who_is_none(
 async def test_users_and_bindings_that_are_not_there_are_not_found(bindings: Bindings, root: Caller) -> None:
     nobody = "nobody"
     for call in (
-        bindings.list(root, nobody),
-        bindings.create(root, nobody, WORK, URL, "4711"),
+        bindings.list(root, nobody), bindings.create(root, nobody, WORK, URL, "4711"),
         bindings.delete(root, nobody, WORK),
-    ):
+    ):  # fmt: skip
         with pytest.raises(NotFound, match=r"^User doesn't exist$"):
             await call
     with pytest.raises(NotFound, match=r"^Binding doesn't exist$"):

@@ -13,18 +13,7 @@ from ams.app.serving import running
 from ams.app.wiring.engines import open_engines
 from ams.core.clock import DAY, Clock, ManualClock, Milliseconds, day_of, day_text, publish_time
 from ams.core.issuer import Issuer, RoleRule
-from ams.core.names import (
-    BindingName,
-    IssuerName,
-    Offset,
-    ProjectName,
-    SchemaName,
-    SnapshotName,
-    SubscriptionName,
-    TokenName,
-    TopicName,
-    UserName,
-)  # fmt: skip
+from ams.core.names import Offset
 from ams.core.offsets import bitmap_of
 from ams.core.rights import Right
 from ams.core.settings import Settings
@@ -40,7 +29,7 @@ Told = dict[str, tuple[int, str]]  # status and body of answers, by what was ask
 
 EXPIRY = Milliseconds(4_000_000_000_000)
 ISSUER = Issuer(
-    IssuerName("full"), "https://full.example/realm", audiences=("ams",), clients=("app",), introspect="opaque",
+    "full", "https://full.example/realm", audiences=("ams",), clients=("app",), introspect="opaque",
     client_id="ams", client_secret="a secret at an issuer", create_users=True,
     roles=(RoleRule("urn:mace:example.org:group:vo:role=member", "P", ("publisher",)),),
 )  # fmt: skip
@@ -108,7 +97,17 @@ async def service(data: Path, clock: Clock, **more: object) -> AsyncIterator[Api
         yield Api(client)
 
 
-async def furnish(api: Api, clock: ManualClock) -> None:
+async def furnished_folder(data: Path, clock: ManualClock) -> tuple[Told, str]:
+    """Make an installation with something of everything; return what its API tells, and a named token."""
+    async with service(data, clock) as api:
+        await _furnish(api, clock)
+    async with installation(data, clock) as opened:
+        named = await _furnish_without_service(opened)
+    async with service(data, clock) as api:  # when acknowledgements were is told until a restart only
+        return await told(api, clock), named
+
+
+async def _furnish(api: Api, clock: ManualClock) -> None:
     for number in range(3):
         clock.advance(1000)
         await api.ask("POST", f"/users/user-{number}", {"email": f"{number}@example.org", "service_roles": []})
@@ -132,7 +131,7 @@ async def furnish(api: Api, clock: ManualClock) -> None:
     await _register(api)
 
 
-async def furnish_without_service(opened: Installation) -> str:
+async def _furnish_without_service(opened: Installation) -> str:
     """Make what no request makes at once: done ranges, labels, named tokens, bindings and issuers.
 
     Returns a token of user-1 to publish to one topic with.
@@ -143,36 +142,33 @@ async def furnish_without_service(opened: Installation) -> str:
     topic = (await opened.cursors.places())[parallel.id].topic
     ranges = [(Offset(60), Offset(90)), (Offset(95), Offset(97))]
     await opened.cursors.restore(parallel.id, topic, Offset(50), bitmap_of(ranges))
-    users = [await registry.users.by_name(UserName(f"user-{number}")) for number in range(3)]
+    users = [await registry.users.by_name(f"user-{number}") for number in range(3)]
     root, anna, bert = (each.id for each in users if each is not None)
     right = (Right("topics:publish", "projects/P/topics/full"),)
-    made, text = await registry.named_tokens.create(
-        anna, TokenName("publisher"), expires_on=EXPIRY, rights=right, created_by=root
-    )
-    await registry.named_tokens.create(bert, TokenName("laptop"), expires_on=None, rights=None, created_by=None)
+    made, text = await registry.named_tokens.create(anna, "publisher", expires_on=EXPIRY, rights=right, created_by=root)
+    await registry.named_tokens.create(bert, "laptop", expires_on=None, rights=None, created_by=None)
     await registry.named_tokens.create(
-        bert, TokenName("program"), expires_on=None, rights=right, created_by=root, key=public_key()
+        bert, "program", expires_on=None, rights=right, created_by=root, key=public_key()
     )
     await registry.named_tokens.note_uses({made.id: Milliseconds(1_700_000_000_123)})
-    await registry.bindings.create(anna, BindingName("b"), ISSUER.url, "alice", created_by=root)
-    await registry.bindings.first_login(UserName("by-login"), UserDetails(), {}, ISSUER.url, "bob")
+    await registry.bindings.create(anna, "b", ISSUER.url, "alice", created_by=root)
+    await registry.bindings.first_login("by-login", UserDetails(), {}, ISSUER.url, "bob")
     await registry.issuers.create(ISSUER, root)
-    await registry.issuers.create(Issuer(IssuerName("plain"), "https://plain.example", audiences=("ams",)), None)
+    await registry.issuers.create(Issuer("plain", "https://plain.example", audiences=("ams",)), None)
     return text
 
 
 async def _label(registry: Registry) -> None:
     """Give a topic, a subscription and a snapshot labels, and the topic a schema with a deleted revision."""
-    project = await registry.projects.find(ProjectName("P"))
+    project = await registry.projects.find("P")
     assert project is not None
-    schema = await registry.schemas.find(project.id, SchemaName("first"))
+    schema = await registry.schemas.find(project.id, "first")
     assert schema is not None
     await registry.schemas.delete_revision(schema.id, schema.revision)
-    partly = TopicName("partly")
-    await registry.topics.set_schema(project.id, partly, schema.name, SchemaUse("JSON", 1))
-    await registry.topics.set_labels(project.id, partly, {"of": "a topic"})
-    await registry.subscriptions.set_labels(project.id, SubscriptionName("working"), {"of": "a subscription"})
-    await registry.snapshots.set_labels(project.id, SnapshotName("before"), {"of": "a snapshot"})
+    await registry.topics.set_schema(project.id, "partly", schema.name, SchemaUse("JSON", 1))
+    await registry.topics.set_labels(project.id, "partly", {"of": "a topic"})
+    await registry.subscriptions.set_labels(project.id, "working", {"of": "a subscription"})
+    await registry.snapshots.set_labels(project.id, "before", {"of": "a snapshot"})
 
 
 async def _schemas(api: Api) -> None:

@@ -17,16 +17,7 @@ from ams.core.offsets import ranges_of
 from ams.service.push.pushing import FIRST_WORKER
 from ams.storage.log.base import Log
 from ams.storage.registry.records import PageRequest
-from tests.app.moving.installation import (
-    DAY,
-    ISSUER,
-    Told,
-    furnish,
-    furnish_without_service,
-    installation,
-    service,
-    told,
-)
+from tests.app.moving.installation import DAY, ISSUER, Told, furnished_folder, installation, service, told
 from tests.app.moving.lines import quiet
 from tests.support.program_keys import public_key
 
@@ -52,12 +43,7 @@ def furnished(tmp_path_factory: pytest.TempPathFactory) -> Furnished:
     folder, clock = tmp_path_factory.mktemp("furnished"), ManualClock()
 
     async def make() -> tuple[Told, str]:
-        async with service(folder / "data", clock) as api:
-            await furnish(api, clock)
-        async with installation(folder / "data", clock) as source:
-            named = await furnish_without_service(source)
-        async with service(folder / "data", clock) as api:  # when acknowledgements were is told until a restart only
-            told_of = await told(api, clock)
+        told_of, named = await furnished_folder(folder / "data", clock)
         async with installation(folder / "data", clock) as source:
             await export(source, str(folder / "export"), quiet)
         return told_of, named
@@ -222,12 +208,7 @@ async def test_all_is_the_same_on_a_cluster_and_back_in_a_folder(
         "kafka_min_isr": 1, **registry_at(postgres_url),
     }  # fmt: skip
     one, two, three = (tmp_path / name for name in ("one", "two", "three"))
-    async with service(tmp_path / "old", clock) as api:
-        await furnish(api, clock)
-    async with installation(tmp_path / "old", clock) as old:
-        await furnish_without_service(old)
-    async with service(tmp_path / "old", clock) as api:  # when acknowledgements were is told until a restart only
-        before = await told(api, clock)
+    before, _ = await furnished_folder(tmp_path / "old", clock)
     async with installation(tmp_path / "old", clock) as old:
         await export(old, str(one), quiet)
         found = await offsets_at(old.log, clock)

@@ -33,10 +33,8 @@ async def reference() -> AsyncIterator[ReferenceAms]:
 
 
 SOON = Backoff(0.1, 8.0)
-HERE = Target(
-    "/projects/p/subscriptions/told", "/projects/p/topics/t",
-    PushConfig("http_endpoint", endpoint="https://example.com/in", verified=True), 10,
-)  # fmt: skip
+CONFIG = PushConfig("http_endpoint", endpoint="https://example.com/in", verified=True)
+HERE = Target("/projects/p/subscriptions/told", "/projects/p/topics/t", CONFIG, 10)
 
 
 class Followed:
@@ -234,9 +232,6 @@ def test_p26_a_service_that_is_away_for_long_is_told_and_one_failure_is_not() ->
     assert not condition.is_ok
     condition.reached()
     assert condition.is_ok
-
-
-CONFIG = PushConfig("http_endpoint", endpoint="https://example.com/in", verified=True)
 
 
 def target(path: str, deadline: int = 10) -> Target:

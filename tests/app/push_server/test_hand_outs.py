@@ -153,10 +153,9 @@ async def test_leases_that_are_over_are_not_taken(leasing: Leasing) -> None:
     leasing.service.clock.advance(41_000)
 
     for asked in (
-        leasing.hand_outs.acknowledge(TARGET, hand_out),
+        leasing.hand_outs.acknowledge(TARGET, hand_out), leasing.fail(hand_out),
         leasing.hand_outs.extend(TARGET, hand_out, 40),
-        leasing.fail(hand_out),
-    ):
+    ):  # fmt: skip
         with pytest.raises(NotTaken):
             await asked
     leasing.hand_outs.release(TARGET, hand_out)

@@ -39,34 +39,30 @@ Test = TypeVar("Test", bound=Callable[..., object])
 
 SHOWN: set[str] = set()
 ELSEWHERE = {
-    "tests/app/test_serving.py::test_a_service_that_drains_serves_on_while_it_says_that_it_is_not_ready": (
-        "drain_seconds"
-    ),
-    "tests/app/moving/test_moving.py::test_all_is_the_same_on_a_cluster_and_back_in_a_folder": (
+    "app/test_serving.py::test_a_service_that_drains_serves_on_while_it_says_that_it_is_not_ready": "drain_seconds",
+    "app/moving/test_moving.py::test_all_is_the_same_on_a_cluster_and_back_in_a_folder": (
         "log registry registry_password"
     ),
-    "tests/cluster/test_owners.py::test_nodes_ask_each_other_over_tls_and_believe_no_unknown_certificate": (
-        "node_ca_file"
-    ),
-    "tests/cluster/test_owners.py::test_a_change_that_is_forwarded_is_in_the_audit_log_once": "node_url",
-    "tests/contract/test_contract.py::test_the_service_answers_as_the_contract_says": (
+    "cluster/test_owners.py::test_nodes_ask_each_other_over_tls_and_believe_no_unknown_certificate": "node_ca_file",
+    "cluster/test_owners.py::test_a_change_that_is_forwarded_is_in_the_audit_log_once": "node_url",
+    "contract/test_contract.py::test_the_service_answers_as_the_contract_says": (
         "auth_option idempotency_window max_message_bytes max_pull_messages max_read_messages per_resource_auth"
         " proxy_hostname roles_file strict_data"
     ),
-    "tests/http/test_auditing.py::test_a20_beyond_its_limit_an_address_is_told_so_and_a_good_token_is_not": (
+    "http/test_auditing.py::test_a20_beyond_its_limit_an_address_is_told_so_and_a_good_token_is_not": (
         "failed_logins_per_minute trusted_proxies"
     ),
-    "tests/http/test_rates.py::test_a_user_beyond_its_rate_is_told_when_to_come_back": "user_requests_per_second",
-    "tests/http/test_named_tokens.py::test_where_tokens_are_shown_once_only_what_makes_one_shows_it": "show_tokens",
-    "tests/app/wiring/test_service.py::test_an_emulator_asks_for_no_token_and_makes_projects": "pubsub_emulator",
-    "tests/pubsub/test_access.py::test_a_token_comes_as_bearer_or_as_an_api_key": "pubsub_port",
-    "tests/service/push/test_runner.py::test_a_message_is_delivered_and_acknowledged": "push_allow push_ca_file",
-    "tests/app/wiring/test_service.py::test_a_start_with_push_makes_the_worker_beside_the_first_administrator": (
+    "http/test_rates.py::test_a_user_beyond_its_rate_is_told_when_to_come_back": "user_requests_per_second",
+    "http/test_named_tokens.py::test_where_tokens_are_shown_once_only_what_makes_one_shows_it": "show_tokens",
+    "app/wiring/test_service.py::test_an_emulator_asks_for_no_token_and_makes_projects": "pubsub_emulator",
+    "pubsub/test_access.py::test_a_token_comes_as_bearer_or_as_an_api_key": "pubsub_port",
+    "service/push/test_runner.py::test_a_message_is_delivered_and_acknowledged": "push_allow push_ca_file",
+    "app/wiring/test_service.py::test_a_start_with_push_makes_the_worker_beside_the_first_administrator": (
         "push_worker_token"
     ),
 }
 """Tests, and the settings whose effect they show."""
-TESTS = Path(__file__).parents[3]
+TESTS = Path(__file__).parents[2]
 SECONDS = 10  # a socket is given so long: much less than any default, much more than what is set here
 
 
@@ -393,12 +389,8 @@ def test_an_issuer_of_the_settings_is_asked_and_believed_a_while_after_its_token
             given.clock.advance(160_000)  # type: ignore[arg-type]
             headers = {"authorization": f"Bearer {token}"}
 
-            assert (
-                httpx.get(
-                    f"{given.run.base_url}/v1/users/profile", headers=headers, timeout=PATIENCE_SECONDS
-                ).status_code
-                == 200
-            )
+            url = f"{given.run.base_url}/v1/users/profile"
+            assert httpx.get(url, headers=headers, timeout=PATIENCE_SECONDS).status_code == 200
 
 
 @shows("console", "console_logins")

@@ -11,18 +11,8 @@ from pathlib import Path
 
 from tests.faults import scene
 from tests.faults.attempts import Ending, worked
-from tests.faults.cluster.calls import (
-    BACK_SECONDS,
-    CallLog,
-    Course,
-    broken,
-    failed_requests,
-    was_in_flight,
-    well_again,
-    with_first_tries,
-    with_nodes,
-    wrongly_refused,
-)
+from tests.faults.cluster import calls as judges
+from tests.faults.cluster.calls import BACK_SECONDS, CallLog, Course
 from tests.faults.cluster.clients import FrontClient, LibraryUser
 from tests.faults.cluster.faults import Fault
 from tests.faults.cluster.site import Site
@@ -107,10 +97,8 @@ class Run:
         loop = asyncio.get_running_loop()
         with ThreadPoolExecutor(2) as pool:
             async with asyncio.TaskGroup() as group:
-                for user in (
-                    *users(self.names, self.history, self._site.front, self.log, self._chance),
-                    *self._workers,
-                ):
+                others = users(self.names, self.history, self._site.front, self.log, self._chance)
+                for user in (*others, *self._workers):
                     group.create_task(user.run())
                 threads = [loop.run_in_executor(pool, each) for each in (self._library.publish, self._library.consume)]
                 try:
@@ -130,13 +118,13 @@ class Run:
                 return
 
     def _entry(self, ending: Ending, left: Sequence[ParallelEnding]) -> Entry:
-        self.log.calls = calls = with_nodes(self.log.calls, self._site.haproxy.process.log.read_text())
-        failed = failed_requests(calls).values()
-        back = well_again(calls, self.course.until, CALM_SECONDS) - self.course.until
+        self.log.calls = calls = judges.with_nodes(self.log.calls, self._site.haproxy.process.log.read_text())
+        failed = judges.failed_requests(calls).values()
+        back = judges.well_again(calls, self.course.until, CALM_SECONDS) - self.course.until
         owners = sum(len(TakeOvers(each, self.history.attempts)) for each in self._kinds)
         return Entry(
             self._fault.name, requests=len({call.request for call in calls}), failed=len(failed),
-            in_flight=sum(was_in_flight(call, self.course) for call in failed),
+            in_flight=sum(judges.was_in_flight(call, self.course) for call in failed),
             longest=max(call.seconds for call in calls if not call.what.startswith("library")), back=back,
             worked=worked(self.history.attempts, *(each.name for each in self._kinds)) + self._streams.worked,
             streamed=self._streams.worked, taken_over=owners + self._streams.taken_over,
@@ -148,18 +136,18 @@ class Run:
         topics = {name: ending.topics[name] for name in set(self.names.subscriptions.values())}
         ours = Ending(topics, {name: ending.cursors[name] for name in self.names.subscriptions})
         resent = {call.request for call in self.log.calls if call.resent}
-        attempts = list(with_first_tries(self.history.attempts, resent))
+        attempts = list(judges.with_first_tries(self.history.attempts, resent))
         yield from History(self.history.subscriptions, attempts).violations(ours)
         for each in self._kinds:
             yield from violations(each, ending.topics[each.topic], attempts, left[0])
         yield from self._streams.violations(ending.topics[self.names.google], attempts, left[1])
         yield from self._traffic.violations()
-        yield from wrongly_refused(self.log.calls)
+        yield from judges.wrongly_refused(self.log.calls)
         yield from self._library.violations(ending.topics[self.names.library])
         yield from self.log.wrong
 
     def _broken_promises(self, back: float) -> Iterator[str]:
-        yield from broken(self._fault.promise, self.log.calls, self.course)
+        yield from judges.broken(self._fault.promise, self.log.calls, self.course)
         if back > BACK_SECONDS:
             yield f"promise: the service was back only after {back:.1f} s"
         yield from self._fault.check(self.log.calls, self.course)

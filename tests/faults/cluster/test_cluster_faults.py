@@ -5,20 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.faults.attempts import NACK, Ack, Ending, Facts, Held, Outcome, Publish, Pull, Seek, Settle
-from tests.faults.cluster.calls import (
-    WORK,
-    Call,
-    CallLog,
-    Course,
-    Promise,
-    answered_at_once,
-    broken,
-    failed_requests,
-    well_again,
-    with_first_tries,
-    with_nodes,
-    wrongly_refused,
-)
+from tests.faults.cluster import calls as judges
+from tests.faults.cluster.calls import WORK, Call, CallLog, Course, Promise
 from tests.faults.cluster.campaign import Campaign
 from tests.faults.cluster.faults import BY_NAME
 from tests.faults.history import History
@@ -50,7 +38,7 @@ def test_no_answer_and_errors_of_the_500s_are_failures_of_a_request_once_and_oth
     failed = [call("a", 0, 1, 0), call("b", 0, 1, 503), call("b", 0, 2, 500)._replace(again=True)]
     others = [call("b", 0, 3, 200)._replace(again=True), call("c", 0, 1, 408), call("d", 0, 9, 200)]
 
-    assert failed_requests(failed + others) == {"a-0": failed[0], "b-0": failed[1]}
+    assert judges.failed_requests(failed + others) == {"a-0": failed[0], "b-0": failed[1]}
 
 
 HAPROXY_LOG = """\
@@ -62,23 +50,19 @@ HAPROXY_LOG = """\
 
 
 def test_the_node_that_had_a_call_is_known_by_the_log_of_haproxy() -> None:
-    calls = with_nodes([call("a", 0, 1), call("b", 0, 1, 503), call("c", 0, 1, 0)], HAPROXY_LOG)
+    calls = judges.with_nodes([call("a", 0, 1), call("b", 0, 1, 503), call("c", 0, 1, 0)], HAPROXY_LOG)
 
     assert [(each.node, each.resent) for each in calls] == [("node2", False), ("<NOSRV>", True), ("", False)]
 
 
-@pytest.mark.parametrize(
-    ("calls", "well"),
-    [
-        ([call("a", 9, 12, 200), call("b", 12, 12.1, 200), call("c", 13, 13.2)], 13.2),
-        ([call("a", 1, 2), call("b", 11, 11.1, 200)], 10),
-        ([call("a", 10, 13, 200), call("b", 40, 45, 200)], 13),
-        ([call("a", 10, 13, 200), call("b", 40, 45)], 45),
-    ],
-    ids=["the last that failed", "nothing since", "a slow one long after", "one that failed long after"],
-)
+@pytest.mark.parametrize(("calls", "well"), [
+    ([call("a", 9, 12, 200), call("b", 12, 12.1, 200), call("c", 13, 13.2)], 13.2),
+    ([call("a", 1, 2), call("b", 11, 11.1, 200)], 10),
+    ([call("a", 10, 13, 200), call("b", 40, 45, 200)], 13),
+    ([call("a", 10, 13, 200), call("b", 40, 45)], 45),
+], ids=["the last that failed", "nothing since", "a slow one long after", "one that failed long after"])  # fmt: skip
 def test_it_is_well_again_after_the_last_call_that_failed_or_was_slow(calls: list[Call], well: float) -> None:
-    assert well_again(calls, 10, calm=3) == well
+    assert judges.well_again(calls, 10, calm=3) == well
 
 
 def test_it_is_quiet_only_while_calls_are_made_and_none_feels_anything() -> None:
@@ -90,43 +74,40 @@ def test_it_is_quiet_only_while_calls_are_made_and_none_feels_anything() -> None
 def test_where_no_call_may_fail_each_that_does_is_told() -> None:
     calls = [call("pull", 11, 12), call("pull", 11, 19, 200), call("publish", 9, 12, 0)]
 
-    assert list(broken(Promise.NONE, calls, FAULT)) == [
+    assert list(judges.broken(Promise.NONE, calls, FAULT)) == [
         "promise: pull pull-11 failed 2.0 s after the fault came at node1: 500  (1.0 s)",
         "promise: publish publish-9 failed 2.0 s after the fault came at node1: 0  (3.0 s)",
     ]
 
 
-@pytest.mark.parametrize(
-    ("promise", "one", "course", "excused"),
-    [
-        (Promise.IN_FLIGHT, call("publish", 9, 12), FAULT, True),
-        (Promise.IN_FLIGHT, call("publish", 9, 12, node="node2"), FAULT, False),
-        (Promise.IN_FLIGHT, call("publish", 9, 12, node="node2")._replace(resent=True), FAULT, True),
-        (Promise.IN_FLIGHT, call("publish", 11, 12, node="node2")._replace(resent=True), FAULT, False),
-        (Promise.IN_FLIGHT, call("publish", 9, 12, node=""), FAULT, False),
-        (Promise.IN_FLIGHT, call("publish", 9, 10.01, 500, node=""), FAULT, False),
-        (Promise.IN_FLIGHT, call("publish", 9, 10.01, 0, node=""), FAULT, True),
-        (Promise.IN_FLIGHT, call("publish", 9, 12, 0, node=""), FAULT, False),
-        (Promise.IN_FLIGHT, call("publish", 11, 12), FAULT, False),
-        (Promise.IN_FLIGHT, call("pull", 9, 12), FAULT, False),
-        (Promise.IN_FLIGHT, call("library publish", 9, 50), FAULT, False),
-        (Promise.IN_FLIGHT, call("publish", 8, 9), FAULT, False),
-        (Promise.IN_FLIGHT, call("publish", 10.3, 10.6), DYING, True),
-        (Promise.IN_FLIGHT, call("publish", 10.6, 10.8), DYING, False),
-        (Promise.SOME, call("pull", 11, 12), FAULT, True), (Promise.SOME, call("pull", 8, 9), FAULT, False),
-        (Promise.SOME, call(WORK, 8, 9, 503), FAULT, False), (Promise.NONE, call(WORK, 9, 11, 503), FAULT, True),
-        (Promise.NONE, call("pull", 9, 9.1, 408), FAULT, True),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("promise", "one", "course", "excused"), [
+    (Promise.IN_FLIGHT, call("publish", 9, 12), FAULT, True),
+    (Promise.IN_FLIGHT, call("publish", 9, 12, node="node2"), FAULT, False),
+    (Promise.IN_FLIGHT, call("publish", 9, 12, node="node2")._replace(resent=True), FAULT, True),
+    (Promise.IN_FLIGHT, call("publish", 11, 12, node="node2")._replace(resent=True), FAULT, False),
+    (Promise.IN_FLIGHT, call("publish", 9, 12, node=""), FAULT, False),
+    (Promise.IN_FLIGHT, call("publish", 9, 10.01, 500, node=""), FAULT, False),
+    (Promise.IN_FLIGHT, call("publish", 9, 10.01, 0, node=""), FAULT, True),
+    (Promise.IN_FLIGHT, call("publish", 9, 12, 0, node=""), FAULT, False),
+    (Promise.IN_FLIGHT, call("publish", 11, 12), FAULT, False),
+    (Promise.IN_FLIGHT, call("pull", 9, 12), FAULT, False),
+    (Promise.IN_FLIGHT, call("library publish", 9, 50), FAULT, False),
+    (Promise.IN_FLIGHT, call("publish", 8, 9), FAULT, False),
+    (Promise.IN_FLIGHT, call("publish", 10.3, 10.6), DYING, True),
+    (Promise.IN_FLIGHT, call("publish", 10.6, 10.8), DYING, False),
+    (Promise.SOME, call("pull", 11, 12), FAULT, True), (Promise.SOME, call("pull", 8, 9), FAULT, False),
+    (Promise.SOME, call(WORK, 8, 9, 503), FAULT, False), (Promise.NONE, call(WORK, 9, 11, 503), FAULT, True),
+    (Promise.NONE, call("pull", 9, 9.1, 408), FAULT, True),
+])  # fmt: skip
 def test_only_what_the_fault_excuses_may_fail(promise: Promise, one: Call, course: Course, excused: bool) -> None:
-    assert (list(broken(promise, [one], course)) == []) is excused
+    assert (list(judges.broken(promise, [one], course)) == []) is excused
 
 
 def test_workers_may_be_refused_only_what_is_late() -> None:
     late = call(WORK, 9, 9.1, 408, text="ack timeout: 3-1.0.1.7.9f3c21")
     wrong = call(WORK, 9, 9.1, 400, text="Invalid ack id")
 
-    told = list(wrongly_refused([late, call(WORK, 9, 9.1, 503), wrong]))
+    told = list(judges.wrongly_refused([late, call(WORK, 9, 9.1, 503), wrong]))
 
     assert told == ["refused: work-9 was answered 400 Invalid ack id"]
 
@@ -134,10 +115,10 @@ def test_workers_may_be_refused_only_what_is_late() -> None:
 def test_without_kafka_errors_come_at_once_and_reads_go_on() -> None:
     good = [call("publish", 21, 21.1), call("read", 22, 22.1, 200)]
 
-    assert list(answered_at_once(good, FAULT)) == []
-    assert len(list(answered_at_once([*good, call("publish", 21, 25)], FAULT))) == 1
-    assert len(list(answered_at_once([*good, call("read", 21, 21.1)], FAULT))) == 1
-    assert list(answered_at_once(good[:1], FAULT)) == ["nobody published or read while Kafka was away"]
+    assert list(judges.answered_at_once(good, FAULT)) == []
+    assert len(list(judges.answered_at_once([*good, call("publish", 21, 25)], FAULT))) == 1
+    assert len(list(judges.answered_at_once([*good, call("read", 21, 21.1)], FAULT))) == 1
+    assert list(judges.answered_at_once(good[:1], FAULT)) == ["nobody published or read while Kafka was away"]
 
 
 def done(request: str, started: float, ended: float) -> Facts:
@@ -158,7 +139,7 @@ def test_a_seek_that_was_sent_again_may_move_a_second_time_after_an_acknowledgem
         ],
     )
     ending = Ending({"t": [a, b]}, {"s": 1})
-    twice = History(history.subscriptions, list(with_first_tries(history.attempts, {"k"})))
+    twice = History(history.subscriptions, list(judges.with_first_tries(history.attempts, {"k"})))
 
     assert any("pull c3 began" in each for each in history.violations(ending))
     assert twice.violations(ending) == []
@@ -168,11 +149,11 @@ def test_what_is_late_the_second_time_may_have_been_done_the_first_time() -> Non
     id_ = "projects/P/subscriptions/s:3-1.0.1.7.9f3c21"
     late = Settle(**done("n", 0, 1), subscription="s", verb=NACK, ids=(id_,), late=(id_,))
 
-    [again] = with_first_tries([late], {"n"})
+    [again] = judges.with_first_tries([late], {"n"})
 
     assert isinstance(again, Settle)
     assert (again.may_have_happened(id_), again.is_confirmed(id_)) == (True, False)
-    assert list(with_first_tries([late], {"other"})) == [late]
+    assert list(judges.with_first_tries([late], {"other"})) == [late]
 
 
 def test_from_when_the_fault_came_calls_may_fail_and_messages_come_that_were_held_up_then() -> None:

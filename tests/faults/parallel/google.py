@@ -28,26 +28,13 @@ from google.cloud.pubsub_v1.subscriber.message import Message
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
 from google.rpc import error_details_pb2, status_pb2
 
-from tests.faults.attempts import (
-    ACK,
-    EXTEND,
-    NACK,
-    Attempt,
-    Facts,
-    Held,
-    Lease,
-    Leased,
-    Outcome,
-    Settle,
-    run_of,
-    worked,
-)
+from tests.faults.attempts import ACK, EXTEND, NACK, Attempt, Facts, Held, Lease, Outcome, Settle, run_of, worked
 from tests.faults.history import History
 from tests.faults.http_client import PROJECT, Client, Kind, Target, Traffic
 from tests.faults.parallel import laws
 from tests.faults.parallel import scene as parallel
 from tests.faults.parallel.laws import Parallel, ParallelEnding, TakeOvers
-from tests.faults.payload import is_poisoned, name_of
+from tests.faults.payload import Leased, is_poisoned, leased, name_of
 
 ON_ITS_WAY = 2.0  # seconds for which a message may be on its way to the client, on a machine with much to do
 _SERVICE = "/google.pubsub.v1.Subscriber/"
@@ -144,7 +131,7 @@ class Observer(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientIntercep
     def _note_given(self, response: Any, opened: Moment) -> None:
         now = self._now()
         since = max(opened.time, now.since)
-        messages = tuple(_leased(each) for each in response.received_messages)
+        messages = tuple(_read(each) for each in response.received_messages)
         if not messages:
             return
         self._came.update((each.ack_id, _Came(since, opened.deaths)) for each in messages)
@@ -233,12 +220,10 @@ def _may_have_died(began: Moment, ended: Moment) -> bool:
     return not began.is_up or not ended.is_up or began.deaths != ended.deaths
 
 
-def _leased(received: Any) -> Leased:
+def _read(received: Any) -> Leased:
     message = received.message
-    name = name_of(message.attributes, base64.b64encode(message.data).decode())
-    if received.ack_id.partition("-")[0] != message.message_id:
-        name += f" (altered: acknowledged as {received.ack_id})"
-    return Leased(int(message.message_id), name, received.ack_id)
+    data = base64.b64encode(message.data).decode()
+    return leased(message.message_id, message.attributes, data, received.ack_id)
 
 
 def _late(call: Any) -> tuple[str, ...]:
@@ -361,12 +346,9 @@ class Streams:
     async def start(self, admin: Client, channel: Callable[[], grpc.Channel]) -> None:
         """Make the subscriptions, and begin to consume, each client by a channel of its own."""
         await parallel.prepare(admin, self.kinds)
+        told = self._history, self._now, self._traffic
         self._clients = [
-            Subscriber(
-                kind,
-                Observer(f"{kind.name}-g{number}", kind, self._history, self._now, self._traffic),
-                random.Random(self._chance.random()),
-            )
+            Subscriber(kind, Observer(f"{kind.name}-g{number}", kind, *told), random.Random(self._chance.random()))
             for kind in self.kinds
             for number in range(EACH)
         ]

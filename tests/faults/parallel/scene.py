@@ -36,18 +36,12 @@ async def prepare(admin: Client, kinds: Sequence[Parallel] = KINDS) -> None:
     await admin.must(f"/topics/{letters}", None, method="PUT")
     await admin.must(f"/subscriptions/{letters}", {"topic": f"{_PATH}/topics/{letters}"}, method="PUT")
     for each in kinds:
+        policy = {"deadLetterTopic": f"{_PATH}/topics/{letters}", "maxDeliveryAttempts": each.most_attempts}
         body: dict[str, object] = {
-            "topic": f"{_PATH}/topics/{each.topic}",
-            "type": "parallel",
-            "ackDeadlineSeconds": int(each.deadline),
-            "retryPolicy": RETRY,
-            "deadLetterPolicy": {
-                "deadLetterTopic": f"{_PATH}/topics/{letters}",
-                "maxDeliveryAttempts": each.most_attempts,
-            },
-            "enableExactlyOnceDelivery": each.exactly_once,
-            "enableMessageOrdering": each.ordered,
-        }
+            "topic": f"{_PATH}/topics/{each.topic}", "type": "parallel", "ackDeadlineSeconds": int(each.deadline),
+            "retryPolicy": RETRY, "deadLetterPolicy": policy,
+            "enableExactlyOnceDelivery": each.exactly_once, "enableMessageOrdering": each.ordered,
+        }  # fmt: skip
         await admin.must(f"/subscriptions/{each.name}", body, method="PUT")
 
 

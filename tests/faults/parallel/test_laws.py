@@ -56,67 +56,50 @@ LAST = ack_id(1, hand_out=2)
 IN_ORDER = {"kind": KEYED, "held": (ONE, TWO)}
 
 
-@pytest.mark.parametrize(
-    ("attempts", "more"),
-    [
-        ([pull(0, FIRST), settle(1, ACK, FIRST)], {}),
-        ([pull(0, FIRST), settle(1, ACK, FIRST, outcome=Outcome.UNKNOWN), pull(2, OVER)], {}),
-        ([pull(0, FIRST), settle(11, ACK, FIRST, late=(FIRST,)), pull(12, FAILED), settle(13, ACK, FAILED)], {}),
-        ([pull(0, FIRST), pull(1, OVER), settle(2, ACK, OVER)], {}),
-        ([pull(0, FIRST), settle(15, ACK, FIRST), pull(16, NEXT)], {"held": ("a", "a"), "letters": (OTHER,)}),
-        ([pull(0, FIRST), settle(1, NACK, FIRST), pull(1.05, FAILED), settle(2, ACK, FAILED)], {"kind": ONCE}),
-        ([pull(0, FIRST), settle(1, EXTEND, FIRST, seconds=1), pull(2.2, FAILED), settle(3, ACK, FAILED)], {}),
-        ([pull(0, FIRST), settle(1, EXTEND, FIRST, seconds=60), settle(40, ACK, FIRST)], {}),
-        ([pull(0, FIRST), settle(1, ACK, FIRST), settle(2, ACK, FIRST), settle(90, ACK, FIRST)], {}),
-        ([pull(0, FIRST)], {"letters": (LETTER,)}),
-        ([pull(0, FIRST), settle(0.2, NACK, FIRST), pull(1, OVER), settle(2, ACK, OVER)], {}),
-        ([pull(0, FIRST, name=ONE), settle(0.5, ACK, FIRST), pull(1, LAST, name=TWO), settle(2, ACK, LAST)], IN_ORDER),
-    ],
-    ids=[
-        "an acknowledgement", "an acknowledgement without an answer that did not happen",
-        "a late one, and the next delivery", "a lease that a restart forgot",
-        "a lease that goes on for a while after a restart", "a nack", "a lease that was cut", "one that was extended",
-        "acknowledged again, whenever", "put aside", "a nack over a restart, which counts nothing",
-        "messages of a key, one after the other",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("attempts", "more"), [
+    ([pull(0, FIRST), settle(1, ACK, FIRST)], {}),
+    ([pull(0, FIRST), settle(1, ACK, FIRST, outcome=Outcome.UNKNOWN), pull(2, OVER)], {}),
+    ([pull(0, FIRST), settle(11, ACK, FIRST, late=(FIRST,)), pull(12, FAILED), settle(13, ACK, FAILED)], {}),
+    ([pull(0, FIRST), pull(1, OVER), settle(2, ACK, OVER)], {}),
+    ([pull(0, FIRST), settle(15, ACK, FIRST), pull(16, NEXT)], {"held": ("a", "a"), "letters": (OTHER,)}),
+    ([pull(0, FIRST), settle(1, NACK, FIRST), pull(1.05, FAILED), settle(2, ACK, FAILED)], {"kind": ONCE}),
+    ([pull(0, FIRST), settle(1, EXTEND, FIRST, seconds=1), pull(2.2, FAILED), settle(3, ACK, FAILED)], {}),
+    ([pull(0, FIRST), settle(1, EXTEND, FIRST, seconds=60), settle(40, ACK, FIRST)], {}),
+    ([pull(0, FIRST), settle(1, ACK, FIRST), settle(2, ACK, FIRST), settle(90, ACK, FIRST)], {}),
+    ([pull(0, FIRST)], {"letters": (LETTER,)}),
+    ([pull(0, FIRST), settle(0.2, NACK, FIRST), pull(1, OVER), settle(2, ACK, OVER)], {}),
+    ([pull(0, FIRST, name=ONE), settle(0.5, ACK, FIRST), pull(1, LAST, name=TWO), settle(2, ACK, LAST)], IN_ORDER),
+], ids=[
+    "an acknowledgement", "an acknowledgement without an answer that did not happen",
+    "a late one, and the next delivery", "a lease that a restart forgot",
+    "a lease that goes on for a while after a restart", "a nack", "a lease that was cut", "one that was extended",
+    "acknowledged again, whenever", "put aside", "a nack over a restart, which counts nothing",
+    "messages of a key, one after the other",
+])  # fmt: skip
 def test_who_keeps_the_laws_is_not_accused(attempts: list[Attempt], more: dict[str, object]) -> None:
     assert found(attempts, **more) == []  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("attempts", "more", "law"),
-    [
-        ([pull(0, FIRST), settle(1, ACK, FIRST), pull(2, OVER)], {}, "came back"),
-        ([pull(0, FIRST)], {}, "forgotten"),
-        ([pull(0, FIRST), settle(1, ACK, FIRST)], {"floor": 0}, "forgotten"),
-        ([pull(0, FIRST)], {"letters": (LETTER, LETTER)}, "forgotten"),
-        ([pull(0, FIRST, name="b"), settle(1, ACK, FIRST)], {}, "forgotten"),
-        ([pull(0, FIRST), pull(1, SECOND), settle(2, ACK, SECOND)], {}, "given twice"),
-        ([pull(0, FIRST), pull(1, OVER), settle(2, ACK, OVER)], {"kind": ONCE}, "given twice"),
-        (
-            [pull(0, FIRST), settle(1, EXTEND, FIRST, seconds=60), pull(30, SECOND), settle(31, ACK, SECOND)], {},
-            "given twice",
-        ),
-        ([pull(0, FIRST), settle(11, ACK, FIRST)], {}, "late"),
-        ([pull(0, FIRST), pull(20, FAILED), settle(21, ACK, FIRST)], {}, "late"),
-        ([pull(0, FIRST), settle(1, NACK, FIRST), pull(2, SECOND), settle(3, ACK, SECOND)], {}, "counted down"),
-        ([pull(0, ack_id(0, attempt=6)), settle(1, ACK, ack_id(0, attempt=6))], {}, "counted down"),
-        ([pull(0, FIRST), pull(5, NEXT), settle(6, ACK, FIRST), settle(16, ACK, NEXT)], {"held": ("a", "a")}, "late"),
-        (
-            [pull(0, FIRST, name=ONE), pull(1, LAST, name=TWO), settle(1.5, ACK, FIRST), settle(2, ACK, LAST)],
-            IN_ORDER, "out of order",
-        ),
-        (
-            [
-                pull(0, FIRST, name=ONE), settle(0.5, ACK, FIRST, outcome=Outcome.UNKNOWN), pull(2, LAST, name=TWO),
-                pull(3, OVER, name=ONE), settle(4, ACK, OVER, LAST),
-            ],
-            IN_ORDER,
-            "out of order",
-        ),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("attempts", "more", "law"), [
+    ([pull(0, FIRST), settle(1, ACK, FIRST), pull(2, OVER)], {}, "came back"),
+    ([pull(0, FIRST)], {}, "forgotten"),
+    ([pull(0, FIRST), settle(1, ACK, FIRST)], {"floor": 0}, "forgotten"),
+    ([pull(0, FIRST)], {"letters": (LETTER, LETTER)}, "forgotten"),
+    ([pull(0, FIRST, name="b"), settle(1, ACK, FIRST)], {}, "forgotten"),
+    ([pull(0, FIRST), pull(1, SECOND), settle(2, ACK, SECOND)], {}, "given twice"),
+    ([pull(0, FIRST), pull(1, OVER), settle(2, ACK, OVER)], {"kind": ONCE}, "given twice"),
+    ([pull(0, FIRST), settle(1, EXTEND, FIRST, seconds=60), pull(30, SECOND), settle(31, ACK, SECOND)], {},
+     "given twice"),
+    ([pull(0, FIRST), settle(11, ACK, FIRST)], {}, "late"),
+    ([pull(0, FIRST), pull(20, FAILED), settle(21, ACK, FIRST)], {}, "late"),
+    ([pull(0, FIRST), settle(1, NACK, FIRST), pull(2, SECOND), settle(3, ACK, SECOND)], {}, "counted down"),
+    ([pull(0, ack_id(0, attempt=6)), settle(1, ACK, ack_id(0, attempt=6))], {}, "counted down"),
+    ([pull(0, FIRST), pull(5, NEXT), settle(6, ACK, FIRST), settle(16, ACK, NEXT)], {"held": ("a", "a")}, "late"),
+    ([pull(0, FIRST, name=ONE), pull(1, LAST, name=TWO), settle(1.5, ACK, FIRST), settle(2, ACK, LAST)],
+     IN_ORDER, "out of order"),
+    ([pull(0, FIRST, name=ONE), settle(0.5, ACK, FIRST, outcome=Outcome.UNKNOWN), pull(2, LAST, name=TWO),
+      pull(3, OVER, name=ONE), settle(4, ACK, OVER, LAST)], IN_ORDER, "out of order"),
+])  # fmt: skip
 def test_who_breaks_a_law_is_accused_by_it(attempts: list[Attempt], more: dict[str, object], law: str) -> None:
     accused = found(attempts, **more)  # type: ignore[arg-type]
 
@@ -133,15 +116,11 @@ def test_a_run_may_have_ended_after_its_last_pull_when_there_was_another() -> No
     assert not found.may_have_ended(4, 30)
 
 
-@pytest.mark.parametrize(
-    ("attempts", "unknown"),
-    [
-        ([pull(1, FIRST), settle(2, ACK, FIRST)], []),
-        ([pull(1, FIRST), pull(3, SECOND), settle(2, ACK, FIRST), pull(5, NEXT)], []),
-        ([pull(1, FIRST), pull(5, NEXT), settle(6, ACK, FIRST, NEXT)], [FIRST]),
-    ],
-    ids=["nobody took over", "it gave messages later", "another may have taken over"],
-)
+@pytest.mark.parametrize(("attempts", "unknown"), [
+    ([pull(1, FIRST), settle(2, ACK, FIRST)], []),
+    ([pull(1, FIRST), pull(3, SECOND), settle(2, ACK, FIRST), pull(5, NEXT)], []),
+    ([pull(1, FIRST), pull(5, NEXT), settle(6, ACK, FIRST, NEXT)], [FIRST]),
+], ids=["nobody took over", "it gave messages later", "another may have taken over"])  # fmt: skip
 def test_an_ok_says_that_it_is_done_unless_another_process_may_have_taken_over(
     attempts: list[Attempt], unknown: list[str]
 ) -> None:

@@ -202,17 +202,13 @@ def _availability(seed: int) -> Case:
 
 def _republish(seed: int) -> Case:
     return Case(
-        job="ams.pipeline.jobs.republish:JOB",
-        samples=monitoring.messages(seed, DAY, sites=2),
+        job="ams.pipeline.jobs.republish:JOB", samples=monitoring.messages(seed, DAY, sites=2),
         options=lambda place: {
-            "topics": ["metric_data"],
+            "topics": ["metric_data"], "create_topics": True, "default": ["OTHER_" + place.name],
             "rules": [{"attribute": "partition_date", "to": ["DAY_{partition_date}_" + place.name]}],
-            "default": ["OTHER_" + place.name],
-            "create_topics": True,
         },
-        batch=500,
-        left=topics,
-    )
+        batch=500, left=topics,
+    )  # fmt: skip
 
 
 DEFINITION = """\

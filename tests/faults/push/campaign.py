@@ -56,8 +56,7 @@ class Campaign:
             await self._kill_while_delivering()
             say("waiting for the rest")
             await scene.all_delivered(admin, SUBSCRIPTIONS)
-            kills = self._result.kills
-            found = await scene.stories(admin, self._receiver, SUBSCRIPTIONS, lambda _: kills, self._publishes)
+            found = await scene.stories(admin, self._receiver, SUBSCRIPTIONS, self._result.kills, self._publishes)
             self._result.judge(found, self._publishes)
             self._result.violations += self._traffic.violations()
         finally:

@@ -1,7 +1,7 @@
 """What deliveries are tested on: a project of subscriptions that are pushed to a receiver, each from its own topic."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -68,11 +68,7 @@ async def all_delivered(admin: Client, subscriptions: Iterable[Pushed], seconds:
 
 
 async def stories(
-    admin: Client,
-    receiver: Receiving,
-    subscriptions: Sequence[Pushed],
-    breaks: Callable[[Pushed], int],
-    publishes: Sequence[Publish],
+    admin: Client, receiver: Receiving, subscriptions: Sequence[Pushed], kills: int, publishes: Sequence[Publish]
 ) -> list[Story]:
     """Return all that is known of the subscriptions when everything is delivered; `publishes` are to their topics."""
     dead = await _dead_letters(admin)
@@ -84,7 +80,7 @@ async def stories(
                 int(found["messageId"]): name_of(found["attributes"], found["data"])
                 for found in await messages(admin, each.name)
             },
-            breaks(each),
+            kills,
             takes=each.milliseconds / 1000,
             dead=dead.get(each.name, ()),
             publishes=[publish for publish in publishes if publish.topic == each.name],

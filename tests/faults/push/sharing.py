@@ -90,7 +90,7 @@ class Sharing:
             finally:
                 self._stopping = True
         await scene.all_delivered(self.client, SUBSCRIPTIONS)
-        stories = await scene.stories(self.client, self.receiver, SUBSCRIPTIONS, lambda _: kills, self._publishes)
+        stories = await scene.stories(self.client, self.receiver, SUBSCRIPTIONS, kills, self._publishes)
         self.found.judge(stories, self._publishes)
         return self.found
 

@@ -28,30 +28,24 @@ def published(topic: dict[int, str]) -> Publish:
     return Publish(request="p0", started=0, ended=1, outcome=Outcome.DONE, topic="s", names=names, ids=ids)
 
 
-@pytest.mark.parametrize(
-    ("runs", "breaks"),
-    [
-        (((0, 1), (2, 2), (2, 2), (3, 4)), 0),
-        (((0, 4), (0, 1), (2, 4), (2, 3), (2, 2), (3, 4)), 0),  # refused as a whole, then halved
-        (((0, 1), (0, 0), (1, 1), (2, 2), (3, 4)), 1),  # killed, and begun with less
-        (((0, 1), (2, 2), (3, 4), (3, 4)), 1),
-    ],
-)
+@pytest.mark.parametrize(("runs", "breaks"), [
+    (((0, 1), (2, 2), (2, 2), (3, 4)), 0),
+    (((0, 4), (0, 1), (2, 4), (2, 3), (2, 2), (3, 4)), 0),  # refused as a whole, then halved
+    (((0, 1), (0, 0), (1, 1), (2, 2), (3, 4)), 1),  # killed, and begun with less
+    (((0, 1), (2, 2), (3, 4), (3, 4)), 1),
+])  # fmt: skip
 def test_a_history_that_keeps_the_laws_has_no_violations(runs: tuple[tuple[int, int], ...], breaks: int) -> None:
     assert list(violations(story(*runs, breaks=breaks))) == []
 
 
-@pytest.mark.parametrize(
-    ("runs", "said"),
-    [
-        (((0, 1), (2, 2), (3, 3)), "s: 1 messages never came, the first is 4"),
-        (((0, 1), (2, 2), (4, 4), (3, 3)), "s: after 2-2 came 4-4"),
-        (((0, 0), (1, 1), (0, 0), (1, 1), (2, 2), (3, 4)), "s: after 1-1 came 0-0"),
-        (((0, 1), (1, 1), (2, 2), (3, 4)), "s: after 0-1 came 1-1"),
-        (((0, 1), (0, 1), (2, 2), (3, 4)), "s: 1 deliveries came again, with 0 kills"),
-        (((0, 1), (2, 3), (4, 4)), "s: after 2-3 came 4-4"),
-    ],
-)
+@pytest.mark.parametrize(("runs", "said"), [
+    (((0, 1), (2, 2), (3, 3)), "s: 1 messages never came, the first is 4"),
+    (((0, 1), (2, 2), (4, 4), (3, 3)), "s: after 2-2 came 4-4"),
+    (((0, 0), (1, 1), (0, 0), (1, 1), (2, 2), (3, 4)), "s: after 1-1 came 0-0"),
+    (((0, 1), (1, 1), (2, 2), (3, 4)), "s: after 0-1 came 1-1"),
+    (((0, 1), (0, 1), (2, 2), (3, 4)), "s: 1 deliveries came again, with 0 kills"),
+    (((0, 1), (2, 3), (4, 4)), "s: after 2-3 came 4-4"),
+])  # fmt: skip
 def test_a_planted_fault_is_found(runs: tuple[tuple[int, int], ...], said: str) -> None:
     assert said in list(violations(story(*runs)))
 

@@ -118,8 +118,7 @@ class Site:
         await self.working.settler.acknowledge(await self.subscription(), P, grouped(ids))
 
     async def nack(self, ids: Sequence[AckId], wait: int | None = None) -> None:
-        waits = None if wait is None else wait
-        await self.working.settler.nack(await self.subscription(), P, grouped(ids), waits)
+        await self.working.settler.nack(await self.subscription(), P, grouped(ids), wait)
 
     async def extend(self, ids: Sequence[AckId], seconds: int) -> None:
         await self.working.settler.extend(await self.subscription(), P, grouped(ids), seconds, holder="one")

@@ -575,17 +575,6 @@ def failed_out() -> Backlog:
     return backlog
 
 
-def test_a_message_that_cannot_be_put_aside_is_given_again_after_a_while() -> None:
-    backlog = failed_out()
-    backlog.keep(backlog.failures.dead.pop(), NOW)
-
-    backlog.expire(DEAD_LETTER_RETRY_MS)
-    assert not backlog.again(1)
-    backlog.expire(DEAD_LETTER_RETRY_MS + 100)
-    assert backlog.again(1) == [0]
-    assert backlog.failures.attempt_of(0) == 2
-
-
 def test_a_message_in_the_dead_letter_topic_is_given_to_nobody_when_that_could_not_be_stored() -> None:
     backlog = failed_out()
     offset = backlog.failures.dead.pop()

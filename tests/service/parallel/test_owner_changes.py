@@ -2,7 +2,7 @@
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -21,134 +21,6 @@ from tests.service.parallel.site import SUB, NodeOwnership, Site, offsets
 from tests.support.engines import Engines, open_engines
 from tests.support.waiting import wait_until_async
 
-
-class Pair:
-    def __init__(self, first: Site, second: Site) -> None:
-        self.first, self.second = first, second
-        self.turns = [NodeOwnership(self, 1), NodeOwnership(self, 2)]
-        self.owner = 1
-        for site, turn in zip((first, second), self.turns, strict=True):
-            site.begin_again(turn)
-
-    @property
-    def owner(self) -> int:
-        return self._owner
-
-    @owner.setter
-    def owner(self, number: int) -> None:
-        """Let a node own it, and both know."""
-        self._owner = number
-        for turn in self.turns:
-            turn.believes = turn.number == number
-
-
-@pytest.fixture
-async def pair(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Pair]:
-    options = getattr(request, "param", ParallelOptions())
-    async with open_engines(tmp_path) as engines:
-        first = await Site(engines, options).made()
-        second = Site(engines, options)
-        second.caller = first.caller
-        yield Pair(first, second)
-
-
-async def test_a_node_that_does_not_own_it_does_nothing_of_it(pair: Pair) -> None:
-    await pair.first.publish(1, 2)
-    given = await pair.first.pull()
-    engines, subscription = pair.second.engines, await pair.second.subscription()
-    seeker = Seeker(engines.registry, engines.log, engines.cursors, own=pair.second.working.opened.own)
-    for work in (
-        pair.second.pull(),
-        pair.second.acknowledge(given),
-        pair.second.nack(given),
-        pair.second.extend(given, 30),
-        pair.second.working.puller.wait(subscription, "P", "one", 0),
-        pair.second.working.opened.here(subscription.id),
-        seeker.seek(pair.second.caller, SUB, 0),
-    ):
-        with pytest.raises(OwnedElsewhere):
-            await work
-    await pair.first.acknowledge(given)
-    assert await pair.first.floor() == 2
-
-
-async def test_what_an_overtaken_node_gives_of_new_messages_comes_late(pair: Pair) -> None:
-    await pair.first.publish(1)
-    await pair.first.pull()
-    pair.owner = 2
-    await pair.second.pull()
-    await pair.first.publish(2)
-    pair.owner = 1  # as one that stood still believes
-    given = await pair.first.pull()
-    assert offsets(given) == [1]
-    pair.owner = 2
-    for late in (pair.second.acknowledge(given), pair.second.nack(given), pair.second.extend(given, 30)):
-        with pytest.raises(AckTimeout, match=r"^ack timeout: 1-1\."):
-            await late
-    assert await pair.second.offsets() == [1]
-
-
-async def test_what_a_node_was_about_to_store_when_it_was_overtaken_is_refused(pair: Pair) -> None:
-    await pair.first.publish(1, 2)
-    given = await pair.first.pull()
-    pair.owner = 2
-    given_again = await pair.second.pull()
-    pair.owner = 1  # as one that stood still believes
-    opened = await pair.first.opened()
-    with pytest.raises(AckTimeout):
-        await pair.first.acknowledge(given)  # finds out, and takes it over again
-    assert pair.turns[0].released == [opened.subscription.id]
-    assert pair.first.working.opened.get(opened.subscription.id) is not opened
-    assert await pair.first.floor() == 0
-    await pair.first.acknowledge(given_again)
-    assert await pair.first.floor() == 2
-
-
-async def test_a_node_whose_time_is_over_forgets_what_it_had_open(pair: Pair) -> None:
-    await pair.first.publish(1)
-    await pair.first.pull()
-    subscription = (await pair.first.subscription()).id
-    pair.owner = 2
-    await pair.first.look()
-    assert pair.first.working.opened.get(subscription) is None
-
-
-async def test_when_everything_is_lost_waiting_pulls_look_again(pair: Pair) -> None:
-    await pair.turns[0].start(Supervisor(), lambda: None)
-    await pair.first.working.start(Supervisor())
-    await pair.first.pull()
-    subscription = await pair.first.subscription()
-    until = asyncio.get_running_loop().time() + 60
-    waiting = asyncio.create_task(pair.first.working.puller.wait(subscription, "P", "one", until))
-    opened = await pair.first.opened()
-    await wait_until_async(lambda: bool(opened.waiting))
-    pair.owner = 2
-    pair.turns[0].lost()
-    assert await waiting
-    with pytest.raises(OwnedElsewhere):
-        await pair.first.pull()
-    await pair.first.working.close()
-    assert pair.turns[0].closed
-
-
-async def test_before_a_stop_everything_is_handed_over_after_it_is_stored(pair: Pair) -> None:
-    await pair.first.publish(1)
-    given = await pair.first.pull()
-    storing = asyncio.create_task(pair.first.acknowledge(given))
-    await asyncio.sleep(0)
-    await pair.first.working.hand_over()
-    assert pair.turns[0].released == ["all"]
-    await storing
-    assert await pair.first.floor() == 1
-
-
-async def test_what_is_not_used_for_long_is_released(pair: Pair) -> None:
-    await pair.first.pull()
-    pair.first.engines.clock.advance(700_000)
-    await pair.first.look()
-    assert pair.turns[0].released == [(await pair.first.subscription()).id]
-
-
 NODES = 3
 LEASE = 10_000  # milliseconds: the deadline of the subscription
 
@@ -158,6 +30,7 @@ class Town:
 
     def __init__(self, sites: list[Site], *, is_exact: bool) -> None:
         self.sites, self.is_exact = sites, is_exact
+        self.first, self.second, *_ = sites
         self.clock = sites[0].engines.clock
         self.owner = 0
         self.beliefs = [NodeOwnership(self, number) for number in range(len(sites))]
@@ -168,6 +41,12 @@ class Town:
         self.done: set[Offset] = set()  # of which somebody was told that it is acknowledged
         self.leases: dict[Offset, int] = {}
         """Until when a client may rely on a message being its own alone, with exactly-once delivery."""
+
+    def give(self, node: int) -> None:
+        """Let a node own it, and all know."""
+        self.owner = node
+        for belief in self.beliefs:
+            belief.believes = belief.number == node
 
     async def publish(self, count: int) -> None:
         await self.sites[0].publish(*range(self.published, self.published + count))
@@ -186,27 +65,23 @@ class Town:
         self.ids += found
 
     async def acknowledge(self, node: int, first: int, count: int) -> None:
-        wanted = self.ids[first : first + count]
-        settled = await self._settled(node, wanted, self.sites[node].acknowledge(wanted))
-        self.done |= {each.offset for each in settled}
+        self.done |= {each.offset for each in await self._settled("acknowledge", node, first, count)}
 
     async def nack(self, node: int, first: int, count: int) -> None:
-        wanted = self.ids[first : first + count]
-        for each in await self._settled(node, wanted, self.sites[node].nack(wanted)):
+        for each in await self._settled("nack", node, first, count):
             self.leases.pop(each.offset, None)
 
     async def extend(self, node: int, first: int, count: int) -> None:
-        wanted = self.ids[first : first + count]
-        for each in await self._settled(node, wanted, self.sites[node].extend(wanted, 20)):
+        for each in await self._settled("extend", node, first, count, 20):
             self.leases[each.offset] = self.clock.monotonic() + 2 * LEASE
 
-    async def _settled(self, node: int, wanted: list[AckId], work: Coroutine[Any, Any, None]) -> list[AckId]:
-        """Return the ids that a client was told to be settled."""
+    async def _settled(self, what: str, node: int, first: int, count: int, *more: int) -> list[AckId]:
+        """Do something with some ids; return those that a client was told to be settled."""
+        wanted = self.ids[first : first + count]
         if not wanted:
-            work.close()
             return []
         try:
-            await work
+            await getattr(self.sites[node], what)(wanted, *more)
         except OwnedElsewhere:
             return []
         except AckTimeout as error:
@@ -240,6 +115,117 @@ class Town:
         assert await self.sites[self.owner].floor() == self.published
 
 
+async def towns(engines: Engines, *, is_exact: bool) -> Town:
+    """Return three nodes of one subscription."""
+    sites = [Site(engines, ParallelOptions(enable_exactly_once_delivery=is_exact)) for _ in range(NODES)]
+    await sites[0].made()
+    for each in sites[1:]:
+        each.caller = sites[0].caller
+    return Town(sites, is_exact=is_exact)
+
+
+@pytest.fixture
+async def town(tmp_path: Path) -> AsyncIterator[Town]:
+    """Nodes of which the first owns the subscription."""
+    async with open_engines(tmp_path) as engines:
+        made = await towns(engines, is_exact=False)
+        made.give(0)
+        yield made
+
+
+async def test_a_node_that_does_not_own_it_does_nothing_of_it(town: Town) -> None:
+    await town.first.publish(1, 2)
+    given = await town.first.pull()
+    engines, subscription = town.second.engines, await town.second.subscription()
+    seeker = Seeker(engines.registry, engines.log, engines.cursors, own=town.second.working.opened.own)
+    for work in (
+        town.second.pull(), town.second.acknowledge(given), town.second.nack(given), town.second.extend(given, 30),
+        town.second.working.puller.wait(subscription, "P", "one", 0),
+        town.second.working.opened.here(subscription.id), seeker.seek(town.second.caller, SUB, 0),
+    ):  # fmt: skip
+        with pytest.raises(OwnedElsewhere):
+            await work
+    await town.first.acknowledge(given)
+    assert await town.first.floor() == 2
+
+
+async def test_what_an_overtaken_node_gives_of_new_messages_comes_late(town: Town) -> None:
+    await town.first.publish(1)
+    await town.first.pull()
+    town.give(1)
+    await town.second.pull()
+    await town.first.publish(2)
+    town.give(0)  # as one that stood still believes
+    given = await town.first.pull()
+    assert offsets(given) == [1]
+    town.give(1)
+    for late in (town.second.acknowledge(given), town.second.nack(given), town.second.extend(given, 30)):
+        with pytest.raises(AckTimeout, match=r"^ack timeout: 1-1\."):
+            await late
+    assert await town.second.offsets() == [1]
+
+
+async def test_what_a_node_was_about_to_store_when_it_was_overtaken_is_refused(town: Town) -> None:
+    await town.first.publish(1, 2)
+    given = await town.first.pull()
+    town.give(1)
+    given_again = await town.second.pull()
+    town.give(0)  # as one that stood still believes
+    opened = await town.first.opened()
+    with pytest.raises(AckTimeout):
+        await town.first.acknowledge(given)  # finds out, and takes it over again
+    assert town.beliefs[0].released == [opened.subscription.id]
+    assert town.first.working.opened.get(opened.subscription.id) is not opened
+    assert await town.first.floor() == 0
+    await town.first.acknowledge(given_again)
+    assert await town.first.floor() == 2
+
+
+async def test_a_node_whose_time_is_over_forgets_what_it_had_open(town: Town) -> None:
+    await town.first.publish(1)
+    await town.first.pull()
+    subscription = (await town.first.subscription()).id
+    town.give(1)
+    await town.first.look()
+    assert town.first.working.opened.get(subscription) is None
+
+
+async def test_when_everything_is_lost_waiting_pulls_look_again(town: Town) -> None:
+    await town.beliefs[0].start(Supervisor(), lambda: None)
+    await town.first.working.start(Supervisor())
+    await town.first.pull()
+    subscription = await town.first.subscription()
+    until = asyncio.get_running_loop().time() + 60
+    waiting = asyncio.create_task(town.first.working.puller.wait(subscription, "P", "one", until))
+    opened = await town.first.opened()
+    await wait_until_async(lambda: bool(opened.waiting))
+    town.give(1)
+    town.beliefs[0].lost()
+    assert await waiting
+    with pytest.raises(OwnedElsewhere):
+        await town.first.pull()
+    await town.first.working.close()
+    assert town.beliefs[0].closed
+
+
+async def test_before_a_stop_everything_is_handed_over_after_it_is_stored(town: Town) -> None:
+    await town.first.publish(1)
+    given = await town.first.pull()
+    storing = asyncio.create_task(town.first.acknowledge(given))
+    await asyncio.sleep(0)
+    await town.first.working.hand_over()
+    assert town.beliefs[0].released == ["all"]
+    await storing
+    assert await town.first.floor() == 1
+
+
+async def test_what_is_not_used_for_long_is_released(town: Town) -> None:
+    await town.first.pull()
+    town.first.engines.clock.advance(700_000)
+    await town.first.look()
+    assert town.beliefs[0].released == [(await town.first.subscription()).id]
+
+
 node = st.integers(0, NODES - 1)
 some = st.integers(1, 6)
 place = st.integers(0, 20)
@@ -252,40 +238,27 @@ steps = st.one_of(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("what", ["acknowledge", "nack", "extend"])
-async def test_a_node_that_believes_wrongly_sends_a_client_with_an_id_of_the_owner_to_it(what: str, tmp_path: Path):
+@pytest.mark.parametrize(("what", "more"), [("acknowledge", ()), ("nack", ()), ("extend", (20,))])
+async def test_a_node_that_believes_wrongly_sends_a_client_with_an_id_of_the_owner_to_it(
+    what: str, more: tuple[int, ...], tmp_path: Path
+) -> None:
     async with open_engines(tmp_path) as engines:
         town = await towns(engines, is_exact=False)
+        await town.publish(4)
         await town.pull(0, 2)
         await town.change(1, notices=False)
         await town.pull(1, 2)
         given = town.ids[2:]
-        asked = {
-            "acknowledge": lambda site: site.acknowledge(given),
-            "nack": lambda site: site.nack(given),
-            "extend": lambda site: site.extend(given, 20),
-        }[what]
 
         assert len(given) == 2
         assert town.beliefs[0].believes
         with pytest.raises(OwnedElsewhere) as elsewhere:
-            await asked(town.sites[0])
+            await getattr(town.first, what)(given, *more)
         assert elsewhere.value.node == "1"
-        await asked(town.sites[1])
+        await getattr(town.second, what)(given, *more)
         forged = read_hand_out(given[0].hand_out)._replace(run=99).text
         with pytest.raises(NeverGiven):
             await town.sites[1].acknowledge([AckId(given[0].offset, forged)])
-
-
-async def towns(engines: Engines, *, is_exact: bool) -> Town:
-    """Return three nodes of one subscription on a topic with four messages."""
-    sites = [Site(engines, ParallelOptions(enable_exactly_once_delivery=is_exact)) for _ in range(NODES)]
-    await sites[0].made()
-    for each in sites[1:]:
-        each.caller = sites[0].caller
-    town = Town(sites, is_exact=is_exact)
-    await town.publish(4)
-    return town
 
 
 @pytest.mark.parametrize("is_exact", [False, pytest.param(True, marks=pytest.mark.long)], ids=["plain", "exactly once"])
@@ -297,6 +270,7 @@ def test_whoever_owns_it_nothing_acknowledged_returns_and_nothing_else_is_lost(
     async def run(folder: Path) -> None:
         async with open_engines(folder) as engines:
             town = await towns(engines, is_exact=is_exact)
+            await town.publish(4)
             for name, *given in walk:
                 await getattr(town, name)(*given)
             await town.finish()

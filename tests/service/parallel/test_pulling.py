@@ -230,19 +230,16 @@ async def test_of_the_bytes_that_may_be_out_a_consumer_gets_as_many_as_it_leaves
     assert backlog.room_bytes("greedy") > 0
 
 
-@pytest.mark.parametrize(
-    ("limit", "most", "said"),
-    [
-        ("MAX_OUT", 3, "Its room is used up, 3 messages are out: pulls wait until some are acknowledged or their"
-         " leases end."),
-        ("MAX_OUT_BYTES", 1, "Its room is used up, 1 bytes of messages are out: pulls wait until some are acknowledged"
-         " or their leases end."),
-        ("MAX_HELD_BACK", 0, "0 messages are to be given again or blocked: no new ones before some are done."),
-        ("MAX_SPAN", 4, "Message 0 is 4 behind the newest that was given: no new ones before it is done."),
-        ("MANY_MESSAGES", 1, "Message 0 is the oldest that is not acknowledged, while 1 message after it is: it is on"
-         " lease to one."),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("limit", "most", "said"), [
+    ("MAX_OUT", 3, "Its room is used up, 3 messages are out: pulls wait until some are acknowledged or their"
+     " leases end."),
+    ("MAX_OUT_BYTES", 1, "Its room is used up, 1 bytes of messages are out: pulls wait until some are acknowledged"
+     " or their leases end."),
+    ("MAX_HELD_BACK", 0, "0 messages are to be given again or blocked: no new ones before some are done."),
+    ("MAX_SPAN", 4, "Message 0 is 4 behind the newest that was given: no new ones before it is done."),
+    ("MANY_MESSAGES", 1, "Message 0 is the oldest that is not acknowledged, while 1 message after it is: it is on"
+     " lease to one."),
+])  # fmt: skip
 async def test_room_that_is_used_up_is_said(
     site: Site, monkeypatch: pytest.MonkeyPatch, limit: str, most: int, said: str
 ) -> None:

@@ -166,7 +166,9 @@ async def test_what_cannot_be_put_aside_stays_is_given_again_and_the_doctor_says
         f"Message 0 failed 5 times, and comes again and again: what failed 5 times could not be put aside, {NO_TOPIC}."
     )
     assert reason in [each.text for each in findings(opened, names_holders=True) if each.wrong]
-    site.engines.clock.advance(DEAD_LETTER_RETRY_MS + 200)
+    site.engines.clock.advance(DEAD_LETTER_RETRY_MS - 200)
+    assert await site.pull() == []
+    site.engines.clock.advance(400)
     [again] = await site.pull()
     assert again.hand_out.startswith("6.")
     await site.engines.topics.create(site.caller, LETTERS)

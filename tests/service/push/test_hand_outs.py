@@ -94,10 +94,9 @@ async def test_leases_that_are_over_are_not_taken(leasing: Leasing) -> None:
     leasing.site.engines.clock.advance(41_000)
 
     for late in (
-        leasing.hand_outs.acknowledge(leasing.target, hand_out),
+        leasing.hand_outs.acknowledge(leasing.target, hand_out), leasing.fail(hand_out),
         leasing.hand_outs.extend(leasing.target, hand_out, 40),
-        leasing.fail(hand_out),
-    ):
+    ):  # fmt: skip
         with pytest.raises(NotTaken):
             await late
 

@@ -11,7 +11,6 @@ from hypothesis import HealthCheck, given, settings
 from ams.core.clock import SystemClock
 from ams.core.errors import OUTCOME_UNKNOWN, CursorsUnavailable, Damaged, InvalidInput, TopicGone, Unusable
 from ams.core.names import TopicId
-from ams.core.offsets import ranges_of
 from ams.storage import postgresql
 from ams.storage.cursors import acks, base
 from ams.storage.cursors import postgresql_rows as rows
@@ -230,19 +229,6 @@ async def test_a_database_away_at_the_start_is_told_why(unused_tcp_port: int, mo
 
 
 OTHER_SUB = "sub-2"
-
-
-async def test_a_node_whose_subscription_another_took_over_stores_nothing(nodes: Nodes) -> None:
-    one, two = nodes
-    before = await one.take_over(SUB, TOPIC)
-    assert await settle(one, before, done((3, 5)))
-    now = await two.take_over(SUB, TOPIC)
-    assert ranges_of(now.done) == [(3, 5)]
-
-    answers = await asyncio.gather(settle(one, before, done((0, 9))), settle(two, now, done((6, 7))))
-
-    assert answers == [False, True]
-    assert ranges_of((await one.progress(SUB)).done) == [(3, 5), (6, 7)]
 
 
 async def test_retention_on_another_node_goes_with_what_is_settled_meanwhile(nodes: Nodes) -> None:

@@ -167,11 +167,8 @@ class FullDisk(UnlimitedSpace):
     def fill(self, connection: Connection) -> None:
         connection.exec_driver_sql(f"PRAGMA max_page_count = {self.pages}")
         for number in range(60):
-            connection.execute(
-                insert(projects).values(
-                    id=str(number), name=str(number), description="x" * 8_000, created_on=0, modified_on=0
-                )
-            )
+            row = {"id": str(number), "name": str(number), "description": "x" * 8000, "created_on": 0, "modified_on": 0}
+            connection.execute(insert(projects).values(row))
 
 
 @pytest.mark.parametrize("helps", [True, False], ids=["which helps", "in vain"])

@@ -1,5 +1,6 @@
 """An idempotency store in memory, for tests of the log on Kafka; that of the registry has tests of its own."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -27,7 +28,7 @@ class MemoryIdempotencyStore:
     clock: Clock
     away: bool = False
     _rows: dict[tuple[TopicId, bytes], _Row] = field(default_factory=dict)
-    _bytes: dict[TopicId, int] = field(default_factory=dict)
+    _bytes: Counter[TopicId] = field(default_factory=Counter)
 
     async def claim(self, topic: TopicId, key: bytes, content: bytes, end: Offset, mark: str) -> Claim | None:
         self._check()
@@ -82,12 +83,11 @@ class MemoryIdempotencyStore:
 
     async def add_bytes(self, published: Mapping[TopicId, int]) -> None:
         self._check()
-        for topic, count in published.items():
-            self._bytes[topic] = self._bytes.get(topic, 0) + count
+        self._bytes.update(published)
 
     async def bytes_of(self, topic: TopicId) -> int:
         self._check()
-        return self._bytes.get(topic, 0)
+        return self._bytes[topic]
 
     async def all_bytes(self) -> Mapping[TopicId, int]:
         self._check()

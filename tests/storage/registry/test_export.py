@@ -10,44 +10,32 @@ from ams.core.errors import AlreadyExists, Damaged
 from ams.core.names import new_topic_id
 from ams.core.parallel_options import DeadLetterPolicy, ParallelOptions, RetryPolicy
 from ams.core.rights import Right
-from ams.storage.export_format import (
-    Binding,
-    Issuer,
-    Line,
-    Membership,
-    NamedToken,
-    Project,
-    Revision,
-    Schema,
-    Snapshot,
-    Subscription,
-    Topic,
-    User,
-    decoded,
-    encoded,
-)
+from ams.storage import export_format as export
+from ams.storage.export_format import Line, decoded, encoded
 from ams.storage.registry.export import Loaded, RegistryImport
 from ams.storage.registry.registry import Registry
 from ams.storage.secrets import token_hash
 
 LINES = (
-    User(name="u", token="t", service_roles=("service_admin",)), Project(name="P", created_by="u"),
-    Membership(user="u", project="P", roles=("project_admin", "consumer")),
-    Topic(project="P", name="T", authorized=("u",)),
+    export.User(name="u", token="t", service_roles=("service_admin",)), export.Project(name="P", created_by="u"),
+    export.Membership(user="u", project="P", roles=("project_admin", "consumer")),
+    export.Topic(project="P", name="T", authorized=("u",)),
 )  # fmt: skip
 
 IDENTITY = (
-    NamedToken(user="u", name="n", hash=token_hash("shown once"), rights=(Right("*", "projects/P"),), expires_on=5),
-    Binding(user="u", name="b", issuer="https://issuer.example", subject="s"),
-    Issuer(name="i", url="https://issuer.example", audiences=("ams",), client_secret="x"),
+    export.NamedToken(
+        user="u", name="n", hash=token_hash("shown once"), rights=(Right("*", "projects/P"),), expires_on=5
+    ),
+    export.Binding(user="u", name="b", issuer="https://issuer.example", subject="s"),
+    export.Issuer(name="i", url="https://issuer.example", audiences=("ams",), client_secret="x"),
 )
 
 PARALLEL = (
-    Subscription(
+    export.Subscription(
         project="P", name="S", topic="T",
         parallel=ParallelOptions(RetryPolicy(), DeadLetterPolicy("D", 7), "attributes:a", retain_acked_messages=True),
     ),
-    Snapshot(project="P", name="N", topic="T", created_on=1, expires_on=2, floor=3, done=((5, 7), (9, 10))),
+    export.Snapshot(project="P", name="N", topic="T", created_on=1, expires_on=2, floor=3, done=((5, 7), (9, 10))),
 )  # fmt: skip
 
 
@@ -95,16 +83,14 @@ async def test_a_parallel_subscription_and_a_snapshot_are_filled_in_as_they_were
 
 
 async def test_labels_and_what_is_said_of_schemas_are_filled_in_as_they_were(registry: Registry):
-    schema = Schema(
-        project="P", name="X", last_revision=4,
-        revisions=(Revision(revision=1, type="json", created_on=5), Revision(revision=3, type="avro", created_on=6)),
-    )  # fmt: skip
-    topic = Topic(
+    revisions = tuple(export.Revision(revision=n, type=type_, created_on=5) for n, type_ in ((1, "json"), (3, "avro")))
+    schema = export.Schema(project="P", name="X", last_revision=4, revisions=revisions)
+    topic = export.Topic(
         project="P", name="T", schema="X", schema_encoding="BINARY", first_revision=1, last_revision=3,
         labels={"a": "1"},
     )  # fmt: skip
     labelled = [msgspec.structs.replace(each, labels={"b": "2"}) for each in PARALLEL]
-    bare = Topic(project="P", name="T2", deleted_schema="JSON")
+    bare = export.Topic(project="P", name="T2", deleted_schema="JSON")
 
     await registry.fill([*LINES[:-1], schema, topic, bare, *labelled], {}, nothing)
 

@@ -206,10 +206,7 @@ async def test_secrets_are_valid_as_promised(steps: list[tuple[int, int]], tmp_p
 
 
 async def test_all_are_found_at_once_each_under_its_subscription(registry: Registry, project: Project) -> None:
-    one, other = (
-        await new_push_subscription(registry, project, "A"),
-        await new_push_subscription(registry, project, "B"),
-    )
+    one, other = [await new_push_subscription(registry, project, name) for name in "AB"]
     await new_push_subscription(registry, project, "C")
     await registry.push_secrets.rotate(one, "whsec_a", HOUR, anything)
     await registry.push_secrets.rotate(other, "whsec_b", HOUR, anything)
@@ -254,10 +251,7 @@ async def test_a_deleted_subscription_takes_its_secrets_with_it(registry: Regist
 
 
 async def test_a_damaged_one_stops_no_other(registry: Registry, project: Project) -> None:
-    one, other = (
-        await new_push_subscription(registry, project, "A"),
-        await new_push_subscription(registry, project, "B"),
-    )
+    one, other = [await new_push_subscription(registry, project, name) for name in "AB"]
     for each, secret in ((one, "whsec_a"), (other, "whsec_b")):
         await registry.push_secrets.rotate(each, secret, HOUR, anything)
     damage = update(push_secrets).where(push_secrets.c.subscription_id == one).values(sealed=b"x")

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from ams.core.errors import Damaged
 from ams.storage.log.base import Appended
 from ams.storage.log.embedded import index_file
-from ams.storage.log.embedded import index_file as index
 from ams.storage.log.embedded.segment_index import Entries, SegmentEntries, make_filter
 
 
@@ -52,9 +51,9 @@ def written(content: SegmentEntries) -> bytes:
 
 
 def opened(data: bytes) -> index_file.Directory:
-    head = index_file.decode_head(data[: index.HEAD_BYTES])
+    head = index_file.decode_head(data[: index_file.HEAD_BYTES])
     assert head is not None
-    return index_file.Directory(head, data[index.HEAD_BYTES : index.HEAD_BYTES + head.directory_bytes])
+    return index_file.Directory(head, data[index_file.HEAD_BYTES : index_file.HEAD_BYTES + head.directory_bytes])
 
 
 def block(directory: index_file.Directory, row: index_file.Row, number: int, data: bytes) -> Entries:
@@ -95,13 +94,13 @@ def test_offsets_and_times_are_found_as_in_memory(content, wanted):
         if at == len(found) and number < directory.last_block(row):
             number, at = number + 1, 0
             found = block(directory, row, number, data)
-        assert (number - row.block) * index.BLOCK + at == entries.at(wanted)
+        assert (number - row.block) * index_file.BLOCK + at == entries.at(wanted)
         number = directory.block_since(row, wanted)
         found = block(directory, row, number, data)
         if found.since(wanted) == len(found) and number < directory.last_block(row):
             number += 1
             found = block(directory, row, number, data)
-        assert (number - row.block) * index.BLOCK + found.since(wanted) == entries.since(wanted)
+        assert (number - row.block) * index_file.BLOCK + found.since(wanted) == entries.since(wanted)
 
 
 def look_up(directory: index_file.Directory, data: bytes, hashed: bytes) -> bytes | None:
@@ -132,7 +131,7 @@ def test_every_flipped_bit_is_noticed(content, data):
 
 def reads_as_whole(data: bytes, content: SegmentEntries) -> bool:
     """Read all of an index file; whether no part of it is damaged."""
-    head = index_file.decode_head(data[: index.HEAD_BYTES])
+    head = index_file.decode_head(data[: index_file.HEAD_BYTES])
     if head is None:
         return False
     try:

@@ -133,20 +133,6 @@ async def test_the_open_segment_goes_too_when_nothing_else_is_left():
         assert (await log.append(topic, texts("a"))).first == 3
 
 
-async def test_a_dropped_topic_does_not_return(engine: Embedded):
-    async with engine.opened() as log:
-        topic, other = await new_topic(log), await new_topic(log)
-        await log.append(topic, texts("a"))
-        await log.drop(topic)
-        await log.retain()
-
-    for _ in range(2):
-        async with engine.opened() as log:
-            assert await log.topics() == {other}
-            engine.clock.advance(DAY)
-            await log.retain()
-
-
 async def test_a_topic_dropped_in_another_class_than_it_was_written_in_does_not_return(engine: Embedded):
     async with engine.opened() as log:
         topic = await topic_of(log, 7 * DAY)

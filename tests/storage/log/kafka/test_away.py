@@ -7,14 +7,11 @@ import socket
 import pytest
 from structlog.testing import capture_logs
 
-from ams.core.clock import SystemClock
 from ams.core.errors import LogUnavailable
 from ams.core.names import TopicId, new_topic_id
 from ams.storage.log.kafka.log import KafkaLog
-from ams.storage.log.kafka.options import KafkaOptions
 from local_cluster.kafka import Brokers
 from tests.storage.log.engines import Kafka, all_fragments, fragments, new_topic, texts
-from tests.storage.log.idempotency_store import MemoryIdempotencyStore
 from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
 
 pytestmark = pytest.mark.kafka
@@ -52,15 +49,14 @@ def broker(tmp_path_factory: pytest.TempPathFactory):
         yield brokers
 
 
-def options(broker: Brokers, **changes: float) -> KafkaOptions:
-    return Kafka(servers=broker.servers_by("node"), prefix="away").options(**({"patience": 600.0} | changes))
+def opened(broker: Brokers, **changes: float) -> contextlib.AbstractAsyncContextManager[KafkaLog]:
+    return Kafka(servers=broker.servers_by("node"), prefix="away").opened(**({"patience": 600.0} | changes))
 
 
 @pytest.fixture
 async def log(broker: Brokers):
-    log = await KafkaLog.open(options(broker), MemoryIdempotencyStore(SystemClock()))
-    yield log
-    await log.close()
+    async with opened(broker) as log:
+        yield log
 
 
 async def answers_again(log: KafkaLog, topic) -> int:
@@ -90,23 +86,22 @@ async def test_a_broker_that_stands_still_for_a_while_is_waited_for(broker: Brok
 
 @pytest.mark.long
 async def test_a_broker_that_stands_still_too_long_is_given_up_and_found_again(broker: Brokers):
-    log = await KafkaLog.open(options(broker, patience=1.0, request_timeout=1.5), MemoryIdempotencyStore(SystemClock()))
-    topic = await new_topic(log)
+    async with opened(broker, patience=1.0, request_timeout=1.5) as log:
+        topic = await new_topic(log)
 
-    async def is_given_up() -> bool:
-        with pytest.raises(LogUnavailable):
-            await log.bounds(topic)
-        return log.away is not None
+        async def is_given_up() -> bool:
+            with pytest.raises(LogUnavailable):
+                await log.bounds(topic)
+            return log.away is not None
 
-    broker.freeze(1)
-    try:
-        await wait_until_async(is_given_up)
-    finally:
-        broker.thaw(1)
+        broker.freeze(1)
+        try:
+            await wait_until_async(is_given_up)
+        finally:
+            broker.thaw(1)
 
-    await answers_again(log, topic)
-    assert log.away is None
-    await log.close()
+        await answers_again(log, topic)
+        assert log.away is None
 
 
 @pytest.mark.long
@@ -140,12 +135,11 @@ async def test_when_kafka_is_cut_off_calls_fail_and_all_comes_back(broker: Broke
 async def test_a_log_opened_before_its_broker_finds_it_when_it_is_there(broker: Brokers):
     [link] = broker.links("node")
     link.cut()
-    log = await KafkaLog.open(options(broker), MemoryIdempotencyStore(SystemClock()))
-    assert log.away is not None
+    async with opened(broker) as log:
+        assert log.away is not None
 
-    link.restore()
+        link.restore()
 
-    await wait_until_async(lambda: log.away is None)
-    topic = await new_topic(log)
-    assert (await log.append(topic, texts("a"))).first == 0
-    await log.close()
+        await wait_until_async(lambda: log.away is None)
+        topic = await new_topic(log)
+        assert (await log.append(topic, texts("a"))).first == 0

@@ -7,7 +7,6 @@ import pytest
 from aiokafka.errors import KafkaConnectionError, LeaderNotAvailableError, UnknownTopicOrPartitionError
 from aiokafka.protocol.fetch import FetchRequest_v11
 
-from ams.core.errors import LogUnavailable
 from ams.storage.log.base import Bounds
 from ams.storage.log.kafka import fetch as together
 from ams.storage.log.kafka.connection import ASK, Leaders
@@ -147,17 +146,3 @@ async def test_when_no_broker_answers_all_who_ask_are_told():
     assert [str(each) for each in found] == ["KafkaConnectionError: away"] * 2
     brokers.trouble = None
     assert await leaders.of("a") == 1
-
-
-async def test_a_caller_who_goes_away_harms_no_other_and_closing_ends_all():
-    brokers = Brokers(a=1)
-    leaders = Leaders(brokers)
-    one, two = asyncio.create_task(leaders.of("a")), asyncio.create_task(leaders.of("a"))
-    await asyncio.sleep(0)
-    one.cancel()
-    assert await two == 1
-    last = asyncio.create_task(leaders.of("z"))
-    await asyncio.sleep(0)
-    await leaders.close()
-    with pytest.raises(LogUnavailable):
-        await last

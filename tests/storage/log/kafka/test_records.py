@@ -59,11 +59,8 @@ def test_an_ordering_key_is_a_header_of_ours():
     )  # fmt: skip
     assert encode(message("aGk=", {"ams:orderingKey": "other"})) == (b"hi", [("ams::orderingKey", b"other")])
     assert fragment_of(b"hi", [("ams:orderingKey", b"bed\xff")]) == message("aGk=", {}, "bed\ufffd").fragment
-    assert (
-        fragment_of(b"hi", [("ams:orderingKey", b"")])
-        == fragment_of(b"hi", [("ams:orderingKey", None)])
-        == b'"data":"aGk="'
-    )
+    for none in (b"", None):
+        assert fragment_of(b"hi", [("ams:orderingKey", none)]) == b'"data":"aGk="'
 
 
 @given(data | st.text("ABQRwg/+=", max_size=9))

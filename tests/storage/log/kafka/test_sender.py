@@ -7,13 +7,7 @@ from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
-from aiokafka.errors import (
-    InvalidProducerEpoch,
-    KafkaConnectionError,
-    NotEnoughReplicasError,
-    TopicAuthorizationFailedError,
-    for_code,
-)
+from aiokafka import errors
 from aiokafka.protocol.produce import ProduceRequest
 
 from ams.core.errors import LogUnavailable, TooLarge
@@ -56,14 +50,15 @@ class LossyConnection(Connection):
             await self.held.wait()
         if self.answers_too_few:
             names = [name for name, _ in request._topics]
-            return SimpleNamespace(topics=[(name, [(0, NotEnoughReplicasError.errno, -1, -1)]) for name in names])
+            answer = [(0, errors.NotEnoughReplicasError.errno, -1, -1)]
+            return SimpleNamespace(topics=[(name, answer) for name in names])
         if self.lose_requests:
             self.lose_requests -= 1
-            raise KafkaConnectionError("lost before it arrived")
+            raise errors.KafkaConnectionError("lost before it arrived")
         response = await super().send(node, request, *rest)
         if self.lose_answers:
             self.lose_answers -= 1
-            raise KafkaConnectionError("lost after it was stored")
+            raise errors.KafkaConnectionError("lost after it was stored")
         return response
 
 
@@ -143,7 +138,7 @@ async def test_a_batch_given_up_is_shut_out_by_what_follows_it(log: LossyLog, to
     response = await log.connection.send(node, publish)
 
     [(_, [(_, code, *_)])] = response.topics
-    assert for_code(code) is InvalidProducerEpoch
+    assert errors.for_code(code) is errors.InvalidProducerEpoch
     assert await all_fragments(log, topic) == fragments(texts("aaaa", "cccc"))
 
 
@@ -300,7 +295,7 @@ async def test_what_brokers_refuse_is_tried_anew(log: LossyLog, monkeypatch: pyt
     log.connection.leaders.forget((await log._partition(topic)).name)
 
     async def refused(*_: Any, **__: Any) -> Any:
-        raise TopicAuthorizationFailedError
+        raise errors.TopicAuthorizationFailedError
 
     with monkeypatch.context() as patched:
         patched.setattr(log.connection, "leader", refused)

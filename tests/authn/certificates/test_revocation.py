@@ -1,5 +1,6 @@
 """Withdrawn certificates: lists from the folder and by URL, OCSP when there is no list, and the policy without both."""
 
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,9 +16,10 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from ams.authn.certificates.crls import FetchedLists, RevocationList, UnreadableList
-from ams.authn.certificates.revocation import Responders
+from ams.authn.certificates.revocation import MAX_ANSWER_BYTES, Responders
+from ams.core.errors import Unavailable
 from ams.outgoing.guard import Guard
-from tests.authn.certificates.conftest import BELIEVED, REVOKED, Site, World, judged
+from tests.authn.certificates.conftest import BELIEVED, REVOKED, Site, World, judged, presented
 from tests.support.authorities import (
     CLIENT,
     DAY,
@@ -415,3 +417,41 @@ async def test_a11_an_answer_that_is_not_to_be_believed_is_none(
     url = publishing.puts(RESPONDER, DOUBTFUL[what](site.root, leaf.certificate))
     assert await site.judge(leaf) == f"unable: Could not access OCSP responder {url}"
     assert await site.judge(leaf, revocation="warn") == BELIEVED
+
+
+async def test_a10_a_current_list_stays_while_its_host_is_away_and_the_clock_was_put_back(
+    site: Site, publishing: Publishing
+) -> None:
+    publishing.puts("/root.crl", site.root.crl())
+    checks = site.checks()
+    assert await judged(checks, site.jane) == BELIEVED
+    publishing.statuses["/root.crl"] = 503
+    site.clock.step(-2_000)
+    assert await judged(checks, site.root.signs(crl_urls=[publishing.url("/root.crl")])) == BELIEVED
+    asked = publishing.asked["/root.crl"]
+    for _ in range(3):  # no login waits for the host again
+        site.clock.advance(60_000)
+        assert await judged(checks, site.root.signs(crl_urls=[publishing.url("/root.crl")])) == BELIEVED
+    assert publishing.asked["/root.crl"] == asked
+
+
+async def test_a10_a_list_beside_certificates_is_found(site: Site, publishing: Publishing) -> None:
+    crl = pem_list(site.root.crl([site.jane.certificate]))
+    publishing.puts("/root.crl", site.root.certificate.public_bytes(Encoding.PEM) + crl)
+    assert await site.judge(site.jane) == REVOKED
+
+
+async def test_a11_a_long_answer_is_not_looked_at(site: Site, publishing: Publishing, leaf: Credentials) -> None:
+    publishing.puts(RESPONDER, b"\x05\0" * MAX_ANSWER_BYTES)
+    with capture_logs() as logs:
+        assert (await site.judge(leaf)).startswith("unable")
+    assert [each["reason"] for each in logs if each["event"] == "ocsp.no_answer"] == ["it is too long"]
+
+
+async def test_a10_refusals_for_one_doubt_keep_nothing_of_their_requests(site: Site, publishing: Publishing) -> None:
+    checks, traces = site.checks(), []
+    for _ in range(3):
+        with pytest.raises(Unavailable) as refused:
+            await checks.check(presented(site.jane), "127.0.0.1", verify_host=False)
+        traces.append(len(list(traceback.walk_tb(refused.value.__traceback__))))
+    assert len(set(traces)) == 1

@@ -112,16 +112,6 @@ async def test_with_no_space_at_all_even_for_its_log_all_but_pulls_is_refused_an
     assert await site.violations() == []
 
 
-async def test_an_acknowledgement_answered_on_a_full_disk_is_stored(site: Site) -> None:
-    await site.publish()
-    await site.acknowledge_on_a_full_disk()
-    await site.target.kill()
-    site.disk.clear()
-    await site.target.start()
-
-    assert await site.violations() == []
-
-
 async def test_schemas_fill_no_disk_and_all_others_go_on(site: Site) -> None:
     """Four of the flood at once, and no quota: the disk alone bounds it."""
     for _ in range(3):
@@ -153,10 +143,14 @@ async def test_schemas_fill_no_disk_and_all_others_go_on(site: Site) -> None:
     await site.admin.must("/schemas/again", schema)
 
 
-async def test_a_service_started_on_a_full_disk_delivers_and_comes_back_by_itself(site: Site) -> None:
+async def test_a_service_started_on_a_full_disk_has_what_was_answered_delivers_and_comes_back_by_itself(
+    site: Site,
+) -> None:
     await site.publish()
-    site.disk.fill(leave=2 * MIB)
+    await site.acknowledge_on_a_full_disk()
     await site.target.kill()
+    site.disk.clear()
+    site.disk.fill(leave=2 * MIB)
     await site.target.start()
 
     assert (await site.publish()).outcome is Outcome.REFUSED

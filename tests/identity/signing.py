@@ -18,23 +18,16 @@ from ams.core.names import IssuerName
 
 NOW = ManualClock().now // 1000  # what the clocks of these tests begin with, in seconds
 ISSUER = Issuer(IssuerName("egi"), "https://aai.egi.eu/auth/realms/egi", audiences=("ams",))
+CURVES = {"ES256": ec.SECP256R1(), "ES384": ec.SECP384R1(), "ES512": ec.SECP521R1()}
 SAID: Mapping[str, Any] = {"iss": ISSUER.url, "sub": "alice", "aud": "ams", "iat": NOW, "exp": NOW + 3600}
 
 
 @functools.cache
 def private_key(algorithm: str = "ES256") -> Any:
     """Return the same key for an algorithm each time."""
-    match algorithm:
-        case "ES256":
-            return ec.generate_private_key(ec.SECP256R1())
-        case "ES384":
-            return ec.generate_private_key(ec.SECP384R1())
-        case "ES512":
-            return ec.generate_private_key(ec.SECP521R1())
-        case "EdDSA":
-            return ed25519.Ed25519PrivateKey.generate()
-        case _:
-            return rsa.generate_private_key(65537, 2048)
+    if algorithm in CURVES:
+        return ec.generate_private_key(CURVES[algorithm])
+    return ed25519.Ed25519PrivateKey.generate() if algorithm == "EdDSA" else rsa.generate_private_key(65537, 2048)
 
 
 def public_key(algorithm: str = "ES256", private: Any = None) -> jwt.PyJWK:

@@ -21,8 +21,7 @@ from ams.identity.keys import GOOD, NO_GENERATION, REFRESH, Keys, KeySet, KeysSt
 from ams.outgoing.client import HttpClient
 from ams.storage.document_cache import RETRY_MS
 from demo.issuer import DISCOVERY, JWKS, ExampleIssuer, IssuerResponse
-
-CURVES = {"ES256": ec.SECP256R1(), "ES384": ec.SECP384R1(), "ES512": ec.SECP521R1()}
+from tests.identity.signing import CURVES
 
 
 def made(key: object, algorithm: str, **more: Any) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from ams.core.clock import ManualClock, Milliseconds
 from ams.storage import document_cache
 from ams.storage.document_cache import DocumentCache, Edition
 from ams.storage.files import Disk
-from ams.storage.free_space import FreeSpace
+from ams.storage.free_space import UNLIMITED, FreeSpace
 from tests.support.waiting import wait_until_async
 
 FRESH, GOOD, RETRY, REFRESH_RETRY, UNUSED = 1_000, 10_000, 300, 500, 50_000
@@ -148,7 +148,7 @@ async def test_a_fresh_one_is_used_a_stale_one_fetched_behind_its_user_an_expire
     assert papers.changes == 3
 
 
-async def test_a_document_that_stays_is_no_change(site: Site) -> None:
+async def test_an_older_document_takes_no_place_and_is_no_change(site: Site) -> None:
     papers = site.cache()
     for published in ("a5", "a4", "a5"):
         site.published["a"] = published
@@ -317,18 +317,11 @@ async def test_a_file_that_has_expired_is_the_base_of_what_is_fetched(site: Site
     assert site.fetches["a"] == 2
 
 
-class Full(FreeSpace):
-    def growth_refusal(self) -> str | None:
-        return "too little"
-
-
 async def test_what_cannot_be_kept_is_used_and_told(site: Site, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    for folder, more, reason in (
-        (tmp_path / "file", {}, "Not a directory"),
-        (tmp_path / "full", {"space": Full(Disk(), "/", 0)}, "too little"),
-    ):
-        papers = site.cache(folder=folder, **more)
+    full = FreeSpace(Disk(), str(tmp_path), 2**62)
+    for name, space, reason in (("file", UNLIMITED, "Not a directory"), ("full", full, full.growth_refusal())):
+        papers = site.cache(folder=tmp_path / name, space=space)
         assert await papers.document("a") == "a1"
         assert ("a", reason, False) in papers.file_errors
     assert names(tmp_path) == ["file"]

@@ -282,11 +282,10 @@ async def test_a10_a_list_beyond_its_end_is_replaced_or_a_matter_of_policy(site:
 
 
 async def test_a10_a_withdrawal_that_was_taken_back_is_none(site: Site) -> None:
-    site.has_list(site.root.crl([site.jane.certificate], reason=x509.ReasonFlags.remove_from_crl))
-    assert await site.judge(site.jane) == BELIEVED
-
-    site.has_list(site.root.crl([site.jane.certificate], reason=x509.ReasonFlags.certificate_hold))
-    assert await site.judge(site.jane) == REVOKED
+    reasons = x509.ReasonFlags
+    for reason, judgement in ((reasons.remove_from_crl, BELIEVED), (reasons.certificate_hold, REVOKED)):
+        site.has_list(site.root.crl([site.jane.certificate], reason=reason))
+        assert await site.judge(site.jane) == judgement
 
 
 async def test_a10_the_whole_chain_is_looked_at(site: Site, publishing: Publishing) -> None:

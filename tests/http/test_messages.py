@@ -49,6 +49,15 @@ def test_1_2_names_are_read_without_regard_to_case_on_every_level_and_the_last_o
 
     assert read == Outer(["a"], Inner(3), [Inner(1), Inner()])
     assert READER.read(b'{"ackIds": ["a"], "ACKIDS": 5, "AckIds": ["b"]}') == Outer(["b"])
+    assert READER.read(b'{"AckIds": ["a"], "ACKIDS": ["b"], "": 0, "AckIds": ["c"]}') == Outer(["c"])
+
+
+@given(st.lists(st.tuples(st.sampled_from(["ackIds", "AckIds", "ACKIDS", "ack_ids", "x", ""]), st.integers(0, 9))))
+def test_1_2_however_often_a_name_is_given_in_whatever_spelling_the_last_counts(members: list[tuple[str, int]]) -> None:
+    body = ",".join(f'"{name}": ["{value}"]' for name, value in members)
+    given_last = [[str(value)] for name, value in members if name.lower() == "ackids"][-1:]
+
+    assert READER.read(f"{{{body}}}".encode()) == Outer(*given_last)
 
 
 @pytest.mark.parametrize("odd", [b"1e999", b"9" * 5000, b"[" + b"[]," * 9 + b"-1e-999]", b'{"a": {"b": [1e999]}}'])

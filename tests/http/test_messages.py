@@ -109,6 +109,31 @@ def test_1_2_what_follows_the_first_value_does_not_matter(text: str, before: str
     assert first_value(before.encode()) == b""
 
 
+def told_of(read: Callable[[bytes], Outer], body: bytes) -> Outer | str:
+    """Return what is read of a body, or the text of the error."""
+    try:
+        return read(body)
+    except InvalidInput as error:
+        return error.message
+
+
+@given(
+    JSON.map(json.dumps) | st.text(alphabet='{}[]":,\\u0 tfnaAcIdsK1-e.\x01\x7f\ufeff', max_size=40),
+    st.sampled_from(["", " ", " x", "\n{}", "]"]),
+)
+@example('{"ackIds": ["\x01"]}', "")
+@example('{"ackIds": ["\\ud800"]}', "")
+@example("\ufeff{}", "")
+@example("[" * 2000, "")
+def test_1_2_the_first_value_is_read_as_if_nothing_followed_it(text: str, after: str) -> None:
+    def slowly(body: bytes) -> Outer:
+        return READER.read(first_value(body))
+
+    body = f"{text}{after}".encode()
+    told = told_of(slowly, body)
+    assert told_of(READER.read_first, body) == ("parse error" if isinstance(told, str) else told)
+
+
 @pytest.mark.parametrize("body", [b"no", b"{", b"\xff", b'{"a": 1', b"[" * 100_000])
 def test_16_what_is_no_json_is_refused(body: bytes) -> None:
     with pytest.raises(BadRequest, match="^Invalid Request Body$"):

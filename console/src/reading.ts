@@ -142,9 +142,20 @@ export async function redrive(target: string, source: string, letter: ReadMessag
   await call(`${target}:publish`, { method: "POST", body, headers: await keyOf(source, letter) });
 }
 
+/** Why nothing can be published to a topic by who asks; null: something can. No messages are refused alike, and store nothing. */
+export async function publishRefusal(topic: string, signal?: AbortSignal): Promise<Error | null> {
+  return call(`${topic}:publish`, { method: "POST", body: { messages: [] }, signal }).then(
+    () => null,
+    (error) => {
+      if (isFinal(error)) return error;
+      throw error;
+    },
+  );
+}
+
 /**
  * Whether a dead letter was published again, by anybody: no messages under a key that is known are refused, and store nothing
- * under another one. Null where nobody can say now, or who asks may not publish.
+ * under another one. Null where nobody can say now.
  */
 export async function isRedriven(
   target: string,

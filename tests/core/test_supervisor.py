@@ -401,6 +401,18 @@ async def test_waiters_resume_in_order_one_in_so_many_iterations_of_the_loop(eve
     assert all(after - before >= every for (_, before), (_, after) in pairwise(seen))
 
 
+async def test_nobody_waits_for_all_waiters_of_another() -> None:
+    turns, seen = Turns(), list[str]()
+
+    async def go_on(who: str) -> None:
+        await turns(who)
+        seen.append(who)
+
+    await asyncio.gather(*[go_on(who) for who in "AAAAABBC"])
+
+    assert "".join(seen) == "ABCABAAA"
+
+
 async def test_who_is_cancelled_takes_no_turn_and_holds_up_nobody() -> None:
     turns = Turns()
     first, second, third = (asyncio.create_task(turns()) for _ in range(3))

@@ -50,6 +50,15 @@ def test_1_2_names_are_read_without_regard_to_case_on_every_level_and_the_last_o
 
     assert read == Outer(["a"], Inner(3), [Inner(1), Inner()])
     assert READER.read(b'{"ackIds": ["a"], "ACKIDS": 5, "AckIds": ["b"]}') == Outer(["b"])
+    assert READER.read(b'{"AckIds": ["a"], "ACKIDS": ["b"], "": 0, "AckIds": ["c"]}') == Outer(["c"])
+
+
+@given(st.lists(st.tuples(st.sampled_from(["ackIds", "AckIds", "ACKIDS", "ack_ids", "x", ""]), st.integers(0, 9))))
+def test_1_2_however_often_a_name_is_given_in_whatever_spelling_the_last_counts(members: list[tuple[str, int]]) -> None:
+    body = ",".join(f'"{name}": ["{value}"]' for name, value in members)
+    given_last = [[str(value)] for name, value in members if name.lower() == "ackids"][-1:]
+
+    assert READER.read(f"{{{body}}}".encode()) == Outer(*given_last)
 
 
 @pytest.mark.parametrize("odd", [b"1e999", b"9" * 5000, b"[" + b"[]," * 9 + b"-1e-999]", b'{"a": {"b": [1e999]}}'])
@@ -99,6 +108,31 @@ def test_any_json_is_read_or_refused_and_nothing_else(value: object) -> None:
 def test_1_2_what_follows_the_first_value_does_not_matter(text: str, before: str, after: str) -> None:
     assert first_value(f"{before}{text}{after}".encode()) == text.encode()
     assert first_value(before.encode()) == b""
+
+
+def told_of(read: Callable[[bytes], Outer], body: bytes) -> Outer | str:
+    """Return what is read of a body, or the text of the error."""
+    try:
+        return read(body)
+    except InvalidInput as error:
+        return error.message
+
+
+@given(
+    JSON.map(json.dumps) | st.text(alphabet='{}[]":,\\u0 tfnaAcIdsK1-e.\x01\x7f\ufeff', max_size=40),
+    st.sampled_from(["", " ", " x", "\n{}", "]"]),
+)
+@example('{"ackIds": ["\x01"]}', "")
+@example('{"ackIds": ["\\ud800"]}', "")
+@example("\ufeff{}", "")
+@example("[" * 2000, "")
+def test_1_2_the_first_value_is_read_as_if_nothing_followed_it(text: str, after: str) -> None:
+    def slowly(body: bytes) -> Outer:
+        return READER.read(first_value(body))
+
+    body = f"{text}{after}".encode()
+    told = told_of(slowly, body)
+    assert told_of(READER.read_first, body) == ("parse error" if isinstance(told, str) else told)
 
 
 @pytest.mark.parametrize("body", [b"no", b"{", b"\xff", b'{"a": 1', b"[" * 100_000])

@@ -243,8 +243,9 @@ def test_a_long_query_is_refused(service: Served) -> None:
     assert error_in(say(service, said), 400) == "Query is too long: at most 8192 bytes"
 
 
-def test_a_body_announced_too_large_is_refused_with_its_first_piece(strict: Served) -> None:
-    answer = say(strict, HEAD + b"content-length: 100001\r\nconnection: close\r\n\r\n{")
+@pytest.mark.parametrize("begun", [b"", b"{"])
+def test_a_body_announced_too_large_is_refused_before_it_comes(strict: Served, begun: bytes) -> None:
+    answer = say(strict, HEAD + b"content-length: 100001\r\nconnection: close\r\n\r\n" + begun)
 
     assert error_in(answer, 413) == "Message size is too large"
 

@@ -15,6 +15,7 @@ from google.pubsub_v1 import types
 from google.pubsub_v1.services.publisher.transports import PublisherGrpcTransport
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
 
+from ams.http.limits import Bodies
 from ams.outgoing.guard import networks
 from ams.pubsub.calls import Calls, Rpc
 from ams.pubsub.fields import TOPICS, read_name
@@ -199,7 +200,7 @@ class Asking:
     """Begins calls of one method, from wherever a test says."""
 
     def __init__(self, door: Waiting) -> None:
-        auditor, bodies = MagicMock(), MagicMock()
+        auditor, bodies = MagicMock(), Bodies(2**20, 2**20, 5)
         auditor.turned_away = AsyncMock(side_effect=lambda error, scope: error)
         rpc = Rpc("M", pb.Topic.pb(), "", lambda _: NAME, AsyncMock(return_value=pb.Topic.pb()()))
         limits: Any = {"most": 4, "seconds": 5, "proxies": networks("192.0.2.1", "trusted_proxies")}

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ams.web.connection import PORTION_BYTES
+from ams.web.connection import PORTION_BYTES, HttpConnection
 from ams.web.fair_scheduler import (
     BUSY_TURN_SECONDS,
     FREE_REQUESTS,
@@ -187,6 +187,34 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
     status = 401 if b"stranger" in dict(scope["headers"]) else 200
     await send({"type": "http.response.start", "status": status, "headers": [(b"content-length", b"2")]})
     await send({"type": "http.response.body", "body": b"ok"})
+
+
+class Counted(HttpConnection):
+    parts = 0
+    """Taken of bodies."""
+
+    def take_body(self, body: bytes) -> None:
+        self.parts += 1
+        super().take_body(body)
+
+
+async def test_large_packets_use_an_iteration_up_before_small_ones_would() -> None:
+    now = 0.0
+    server = LineServer(application, FairScheduler(lambda: now), connection=Counted)
+    connections = [server.connect()[1] for _ in range(FREE_REQUESTS)]
+    for size in (1, PORTION_BYTES):
+        for each in connections:
+            each.data_received(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % size)
+        while server.port.scheduler.free < FREE_REQUESTS:
+            await asyncio.sleep(0)
+        before = sum(each.parts for each in connections)
+        for each in connections:
+            each.data_received(b"x" * size)
+            now += QUIET_TURN_SECONDS
+        read = sum(each.parts for each in connections) - before
+        assert (read == FREE_REQUESTS) is (size == 1)
+        while server.port.exchanges:
+            await asyncio.sleep(0)
 
 
 class Lines(LineServer):

@@ -5,7 +5,7 @@ import { useLoad } from "../load";
 import { Badge, Button, Card, Empty, Note, shown } from "../parts/basics";
 import { Act } from "../parts/form";
 import { MessageCard } from "../parts/message";
-import { find, isGenuine, isRedriven, redrive, type Wanted } from "../reading";
+import { find, isGenuine, isRedriven, publishRefusal, redrive, type Wanted } from "../reading";
 import { setQuery, useQuery } from "../router";
 import { visible } from "../text";
 import type { Offsets, ReadMessage } from "../wire";
@@ -28,12 +28,14 @@ export function DeadLetters({ project, name, subscription, source }: Subscriptio
   const loaded = useLoad(`dead letters of ${base} before ${before}`, async (signal) => {
     const bounds = await call<Offsets>(`${base}:offsets`, { signal });
     const found = await find(base, bounds, Number(before || bounds.max), true, AT_ONCE, ours, signal);
+    // Asked once, and not of each letter.
+    const refusal = found.messages.length > 0 ? await publishRefusal(topic, signal) : null;
     const looked = async (letter: ReadMessage): Promise<Letter> => ({
       letter,
       genuine: await isGenuine(letter, topic, signal),
-      redriven: await isRedriven(topic, source, letter, signal),
+      redriven: refusal ? null : await isRedriven(topic, source, letter, signal),
     });
-    return { ...found, letters: await Promise.all(found.messages.map(looked)), bounds };
+    return { ...found, letters: await Promise.all(found.messages.map(looked)), bounds, refusal };
   });
   const again = async (letters: ReadMessage[]) => {
     // The oldest first, one after the other, as they were published.
@@ -48,8 +50,10 @@ export function DeadLetters({ project, name, subscription, source }: Subscriptio
       : `${before} of ${letters.length} were published to ${target} before.`;
   };
   const to = (place: number | null) => setQuery({ before: place === null ? null : String(place) });
-  return shown(loaded, ({ letters, first, next, bounds }) => {
-    const fresh = letters.filter(({ genuine, redriven }) => genuine && !redriven).map(({ letter }) => letter);
+  return shown(loaded, ({ letters, first, next, bounds, refusal }) => {
+    const fresh = refusal
+      ? []
+      : letters.filter(({ genuine, redriven }) => genuine && !redriven).map(({ letter }) => letter);
     return (
       <>
         <nav class="pager" aria-label="Dead letters">
@@ -64,6 +68,11 @@ export function DeadLetters({ project, name, subscription, source }: Subscriptio
           <Empty command={`ams dead list ${name} --project ${project}`}>
             Nothing of this subscription is in {source}. In a terminal:
           </Empty>
+        )}
+        {refusal && (
+          <Note tone="warn">
+            You cannot publish them again to {target}: {visible(refusal.message)}
+          </Note>
         )}
         {fresh.length > 0 && (
           <Card wide>
@@ -84,7 +93,7 @@ export function DeadLetters({ project, name, subscription, source }: Subscriptio
             {genuine !== true && (
               <Note tone={genuine === null ? "warn" : "bad"}>{genuine === null ? GONE : FORGED}</Note>
             )}
-            {genuine !== false && <Act label="Publish again" act={() => again([letter])} />}
+            {genuine !== false && !refusal && <Act label="Publish again" act={() => again([letter])} />}
           </MessageCard>
         ))}
       </>

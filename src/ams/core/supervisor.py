@@ -12,8 +12,8 @@ import os
 import signal
 import threading
 import time
-from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections import Counter, OrderedDict, deque
+from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 
@@ -256,34 +256,47 @@ class Rounds:
 
 
 class Turns:
-    """Resumes one waiter per iteration of the event loop, in their order; with `every`, one in so many iterations.
+    """Resumes one waiter per iteration of the event loop; with `every`, one in so many iterations.
 
-    All other work that is due by then is done between two of them.
+    All other work that is due by then is done between two of them. Those who wait take turns, each with its waiters in
+    their order, so nobody waits for all waiters of another.
     """
 
     def __init__(self, every: int = 1) -> None:
         self._every = every
         self._passed = every - 1  # turns since one went on; no more are counted than it takes for the next
         self._is_due = False  # whether `_next` will be called
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: OrderedDict[Hashable, deque[asyncio.Future[None]]] = OrderedDict()
 
-    async def __call__(self) -> None:
+    async def __call__(self, who: Hashable = None) -> None:
         """Return in a turn of the event loop in which nobody else does; not in this one."""
         loop = asyncio.get_running_loop()
         turn = loop.create_future()
-        self._waiting.append(turn)
+        self._waiting.setdefault(who, deque()).append(turn)
         if not self._is_due:
             self._is_due = True
             loop.call_soon(self._next)
         await turn
 
     def _next(self) -> None:
-        while self._waiting and self._waiting[0].done():  # its caller was cancelled
-            self._waiting.popleft()
         self._passed += 1
-        if self._waiting and self._passed >= self._every:
-            self._waiting.popleft().set_result(None)
-            self._passed = 0
+        if self._passed >= self._every:
+            turn = self._take_first()
+            if turn is not None:
+                turn.set_result(None)
+                self._passed = 0
         self._is_due = bool(self._waiting) or self._passed < self._every - 1
         if self._is_due:
             asyncio.get_running_loop().call_soon(self._next)
+
+    def _take_first(self) -> asyncio.Future[None] | None:
+        while self._waiting:
+            who, turns = next(iter(self._waiting.items()))
+            turn = turns.popleft()
+            if turns:
+                self._waiting.move_to_end(who)
+            else:
+                del self._waiting[who]
+            if not turn.done():  # its caller was not cancelled
+                return turn
+        return None

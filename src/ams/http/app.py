@@ -85,8 +85,12 @@ class App:
         self._fast = fast
         self._forwarder = forwarder
         self._description = functools.cache(encode_description)
-        routes = [self._route(each, handlers[name]) for name, each in ACTIONS.items() if name in handlers]
-        self._router = Router([*routes, Route("/openapi.json", self._describe), *pages], redirect_slashes=False)
+        others, routers = [Route("/openapi.json", self._describe), *pages], dict[Place, list[Route]]()
+        for name, each in ACTIONS.items():
+            if name in handlers:
+                routers.setdefault(_place_of(each.whole_path), []).append(self._route(each, handlers[name]))
+        self._routers = {place: Router([*routes, *others], redirect_slashes=False) for place, routes in routers.items()}
+        self._other_router = Router(others, redirect_slashes=False)
         self.answered = [0] * 6  # requests by the first digit of their answers' status
         self._prefix = secrets.token_hex(4)
         self._count = itertools.count()
@@ -177,7 +181,8 @@ class App:
             await answer(send, 301, b"", [(b"location", where)])
             return
         # The router raises for a wrong method, instead of answering in plain text, when it belongs to an app.
-        await self._router({**scope, "app": self}, receive, send)
+        router = self._routers.get(_place_of(clean), self._other_router)
+        await router({**scope, "app": self}, receive, send)
 
     async def _refuse(self, error: Exception, scope: dict[str, Any], send: Send, request_id: bytes) -> None:
         refused = refusal(error)
@@ -258,6 +263,18 @@ class App:
         if made.status != 200:
             raise Relayed(made)
         return made
+
+
+Place = tuple[int, str]
+
+
+def _place_of(path: str) -> Place:
+    """Return how many parts a path has, and what it is about below a project or a user.
+
+    Paths of one route have both in common, so a request is only compared with the routes of its place, not with all.
+    """
+    parts = path.split("/")
+    return len(parts), parts[4] if len(parts) > 4 else ""
 
 
 def _body_of(made: object) -> tuple[bytes, dict[str, str]] | Streamed:

@@ -30,6 +30,7 @@ from ams.http.bodies import BIG_BODY
 from ams.http.fast import COUNTED, OFFERED, Admitted, FastRoutes, Head, NotOnLane
 from ams.http.limits import Arriving
 from ams.http.messages import IDEMPOTENCY_KEY, idempotency_key
+from ams.http.refused_bytes import PACED_BYTES
 from ams.service.delivering import UnreadAnswers
 from ams.web.answers import answer_head
 from ams.web.asgi_exchange import AsgiExchange
@@ -67,7 +68,7 @@ class Lane:
             return AsgiExchange(connection, self.asgi, request)
         head, length, request_id, keys = _split(request)
         admitted = self.fast.known(head)
-        if admitted is not None and _is_for_lane(connection, request, admitted, length):
+        if admitted is not None and self._is_for_lane(connection, request, admitted, length):
             return LaneExchange(self, connection, request, admitted, head, request_id, keys)
         is_offered = length and request.keep_alive and not _ELSEWHERE.intersection([name for name, _ in head[1:]])
         return AsgiExchange(connection, self.asgi, request, {OFFERED: head} if is_offered else None)
@@ -89,6 +90,14 @@ class Lane:
             self._default_headers = default_headers
             self._start = answer_head(200, default_headers)[:-2].replace(b"%", b"%%") + _OK_FIELDS
         return self._start if keep_alive else self._start[:-2] + b"connection: close\r\n\r\n"
+
+    def _is_for_lane(self, connection: HttpConnection, request: RequestHead, admitted: Admitted, length: int) -> bool:
+        """Return whether a request with a known head may be taken: nothing waits before it, and its client reads."""
+        if not 0 < length <= admitted.most or length > BIG_BODY or not request.is_alone:
+            return False
+        if length > PACED_BYTES and self.fast.bodies.must_wait(admitted.holders):
+            return False
+        return connection.is_free and not connection.is_write_paused and request.version == "1.1"
 
     def _traced(self, app: Application) -> Application:
         return Traced(app) if self.is_traced else app
@@ -115,13 +124,6 @@ def _split(request: RequestHead) -> tuple[Head, int, bytes, list[Header]]:
         else:
             shared.append(field)
     return tuple(shared), length, request_id, keys
-
-
-def _is_for_lane(connection: HttpConnection, request: RequestHead, admitted: Admitted, length: int) -> bool:
-    """Return whether a request with a known head may be taken: nothing waits before it, and its client reads."""
-    if not 0 < length <= admitted.most or length > BIG_BODY or not request.is_alone:
-        return False
-    return connection.is_free and not connection.is_write_paused and request.version == "1.1"
 
 
 class LaneExchange:

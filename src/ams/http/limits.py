@@ -1,19 +1,23 @@
 """Limits of what clients may cost: bodies are read with a limit and in time, bodies and answers within memory budgets.
 
 One project or user cannot use up a budget for the others. Of bodies that arrive, the largest holder's are ended first;
-of answers that are not read, a project may hold as much as it leaves free.
+of answers that are not read, a project may hold as much as it leaves free. Work on large bodies begins one at a time,
+and projects take turns. A project of which many were refused waits before the next (`ams.http.refused_bytes`).
 """
 
 import asyncio
 import contextlib
 import resource
+import time
 import zlib
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from ams.core.errors import BadRequest, Overloaded, TooLarge, UnknownCoding
-from ams.core.fair_share import SMALL, FairShare, held
+from ams.core.errors import AmsError, BadRequest, Overloaded, TooLarge, UnknownCoding
+from ams.core.fair_share import SMALL, FairShare
+from ams.core.supervisor import Turns
 from ams.http.asgi import Receive
+from ams.http.refused_bytes import PACED_BYTES, RefusedBytes
 from ams.wire.actions import SMALL_BODY as SMALL_BODY
 
 T = TypeVar("T")
@@ -61,20 +65,51 @@ class Bodies:
         self._seconds = seconds
         self._share = FairShare[Hashable](max_buffered)
         self._arriving: set[Arriving] = set()
+        self._refused = RefusedBytes()
+        self._turns = Turns()
 
     async def read(
         self, headers: Headers, receive: Receive, limit: int | None = None, holders: Holders = ("",)
     ) -> bytes:
         """Return the whole body, of at most `limit` bytes (absent: the most any request may have).
 
-        One in gzip is decoded. Raises `UnknownCoding` for other codings, `TooLarge` over the limit, `Overloaded` when
-        all bodies together need too much memory and no other holder has more of it, `BadRequest` when it takes too
-        long, `ClientLeft` when the client has left.
+        One in gzip is decoded. Returns a large one when it is its turn. Raises `UnknownCoding` for other codings,
+        `TooLarge` over the limit, `Overloaded` when all bodies together need too much memory and no other holder has
+        more of it, or when too much of its holder was refused, `BadRequest` when it takes too long, `ClientLeft` when
+        the client has left.
         """
         limit = self.most if limit is None else min(limit, self.most)
-        is_coded = is_gzip(headers)
+        is_coded, announced = is_gzip(headers), _announced(headers)
+        if announced is not None and announced > limit:
+            raise TooLarge
+        if self.must_wait(holders):
+            size = None if is_coded else announced
+            if size is None or size > PACED_BYTES:
+                await self._refused.wait(_sender(holders), size)
         body = await self._received(headers, receive, limit, holders)
-        return await self._decoded(body, limit, holders) if is_coded and body else body
+        if is_coded and body:
+            body = await self._decoded(body, limit, holders)
+        if len(body) > SMALL:
+            with self.held(body, holders):
+                await self._turns(_sender(holders))
+        return body
+
+    def must_wait(self, holders: Holders) -> bool:
+        """Return whether so much of these holders was refused that their next large body has to wait."""
+        return self._refused.must_wait(_sender(holders))
+
+    async def wait_turn(self, size: int, holders: Holders) -> bool:
+        """Wait until work may begin on a request that came as a whole; raise `Overloaded` as `read`.
+
+        Returns whether that took so long that the rights of its sender are to be looked at again.
+        """
+        if size <= PACED_BYTES:
+            return False
+        began = time.monotonic()
+        await self._refused.wait(_sender(holders), size)
+        if size > SMALL:
+            await self._turns(_sender(holders))
+        return time.monotonic() - began > LATE_SECONDS
 
     async def _decoded(self, body: bytes, limit: int, holders: Holders) -> bytes:
         """Undo gzip, a portion at a time; what comes of it counts as if it had been sent."""
@@ -85,6 +120,7 @@ class Bodies:
                 portions.append(portion)
                 size += len(portion)
                 if size > limit:
+                    self._refused.note(_sender(holders), size)
                     raise TooLarge
                 self.grow(arriving, size)
                 if arriving.is_ended:
@@ -103,9 +139,6 @@ class Bodies:
             if len(body) > limit:
                 raise TooLarge
             return body
-        announced = next((value for name, value in headers if name == b"content-length"), b"")
-        if announced.isdigit() and int(announced) > limit:
-            raise TooLarge
         arriving: Arriving | None = None
         try:
             async with asyncio.timeout(self._seconds) as timeout:
@@ -118,8 +151,8 @@ class Bodies:
             raise BadRequest("Request took too long to arrive") from None
 
     def held(self, body: bytes, holders: Holders = ("",)) -> contextlib.AbstractContextManager[None]:
-        """Count a body while it is worked on: what waits to be stored takes memory too."""
-        return held(self._count, holders, len(body))
+        """Count a body while it is worked on: what waits to be stored takes memory too. Notes when it is refused."""
+        return self._held(holders, len(body))
 
     def counted(self, size: int, holders: Holders = ("",)) -> contextlib.AbstractContextManager[None]:
         """Count a request that came as a whole while it is worked on.
@@ -128,7 +161,10 @@ class Bodies:
         """
         if size > SMALL and size > self._share.room(*holders):
             raise _too_many()
-        return held(self._count, holders, size)
+        return self._held(holders, size)
+
+    def _held(self, holders: Holders, size: int) -> contextlib.AbstractContextManager[None]:
+        return _HeldBody(self._share, self._refused, holders, size) if size > PACED_BYTES else _NOT_HELD
 
     async def _read_on(self, first: bytes, receive: Receive, limit: int, arriving: Arriving) -> bytes:
         chunks, size, more = [first], len(first), True
@@ -143,6 +179,7 @@ class Bodies:
                 chunks.append(chunk)
                 size += len(chunk)
                 if size > limit:
+                    self._refused.note(_sender(arriving.holders), size)
                     raise TooLarge
                 self.grow(arriving, size)
             return b"".join(chunks)
@@ -187,6 +224,41 @@ class Bodies:
 
     def _count(self, holders: Holders, size: int) -> None:
         self._share.add(size, *holders)
+
+
+class _HeldBody(contextlib.AbstractContextManager[None]):
+    __slots__ = ("_holders", "_refused", "_share", "_size")
+
+    def __init__(self, share: FairShare[Hashable], refused: RefusedBytes, holders: Holders, size: int) -> None:
+        self._share, self._refused, self._holders, self._size = share, refused, holders, size
+
+    def __enter__(self) -> None:
+        if self._size > SMALL:
+            self._share.add(self._size, *self._holders)
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if self._size > SMALL:
+            self._share.add(-self._size, *self._holders)
+        if isinstance(error, AmsError) and not error.retriable:  # of those the sender is not to blame
+            self._refused.note(_sender(self._holders), self._size)
+
+
+_NOT_HELD = contextlib.nullcontext()
+
+
+def _sender(holders: Holders) -> Hashable:
+    """Return who pays for a refused body: its project, or its user where there is none. Nobody is empty or None."""
+    return holders[0] or holders[-1]
+
+
+def _announced(headers: Headers) -> int | None:
+    """Return how many bytes a body has by its head, 0 for none; None: it comes in chunks."""
+    for name, value in headers:
+        if name == b"transfer-encoding":
+            return None
+        if name == b"content-length" and value.isdigit():
+            return int(value)
+    return 0
 
 
 def _too_many() -> Overloaded:

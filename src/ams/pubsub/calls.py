@@ -233,7 +233,11 @@ class Calls:
                 scope["path"], scope["leaf"] = f"/v1/{name.path}", name.leaf
                 call = await self.admit(context, scope, action, name)
                 audited.caller = call.caller
-                with self._bodies.counted(request.ByteSize(), (name.project, call.caller.user)):
+                size, holders = request.ByteSize(), (name.project, call.caller.user)
+                with self._bodies.counted(size, holders):
+                    is_late = await self._bodies.wait_turn(size, holders)
+                    if is_late and action:
+                        call = call._replace(caller=await call.again())
                     answer: bytes = (await rpc.act(call, request)).SerializeToString()
                 return answer
         except OwnedElsewhere as elsewhere:

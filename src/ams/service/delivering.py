@@ -299,13 +299,13 @@ class Deliverer:
                     end = runs_of(messages)[-1].end
                     if await self.cursors.hand_out(subscription.id, position.generation, end, at):
                         self.counts.note_pull(subscription.id, len(messages), data_bytes)
-                        await self.turn(size)
+                        await self.turn(size, project)
                         return messages
 
-    async def turn(self, size: int) -> None:
-        """Wait for a turn to make an answer, if that is a large one."""
+    async def turn(self, size: int, project: str | None) -> None:
+        """Wait for a turn of the project to make an answer, if that is a large one. None: it is sent to no client."""
         if size > LARGE_ANSWER:
-            await self._large()
+            await self._large(project)
 
 
 def _cancel(waits: "Iterable[asyncio.Task[None]]") -> None:

@@ -63,10 +63,12 @@ class Schemas:
         """Make a schema of a payload part, an attributes part, or both. Raises `InvalidInput`, `AlreadyExists`."""
         if details.schema is None and not details.attributes:
             raise InvalidInput("Invalid Schema Arguments")
-        if await self._registry.schemas.find(caller.here.id, name) is not None:
-            raise AlreadyExists("Schema already exists")
-        content = SchemaContent(_type(details.type), _text(details.schema), _text(details.attributes or None))
-        await self._require_room(caller.here.id, content)
+        try:
+            content = SchemaContent(_type(details.type), _text(details.schema), _text(details.attributes or None))
+        except InvalidInput:
+            await self._registry.schemas.require_new(caller.here.id, name, None)  # a name that is taken is said first
+            raise
+        await self._registry.schemas.require_new(caller.here.id, name, content)  # a check takes long
         await self.check(content)
         return await self._registry.schemas.create(caller.here.id, name, content)
 
@@ -80,7 +82,8 @@ class Schemas:
             new_name = await self._new_name(caller, schema, details.name)
             content = _changed(schema.content, details)
             if content:
-                await self._require_room(schema.project_id, content)
+                room = {SCHEMA_BYTES: content.bytes + REVISION_BYTES}
+                await self._registry.quotas.require_room(schema.project_id, room)
                 await self.check(content)
             updated = await self._registry.schemas.update(
                 schema, name=new_name, content=content, expected=caller.expected
@@ -88,10 +91,6 @@ class Schemas:
             if updated is not None:
                 return updated
             schema = await self.show(caller, schema.name)  # another request changed it
-
-    async def _require_room(self, project: ProjectId, content: SchemaContent) -> None:
-        """Raise `QuotaExceeded` when a project has no room for a revision: before its check, which takes long."""
-        await self._registry.quotas.require_room(project, SCHEMA_BYTES, content.bytes + REVISION_BYTES)
 
     async def revisions(self, caller: Caller, name: SchemaName) -> Sequence[Schema]:
         """Return a schema at each of its revisions, the newest first; raise `NotFound` when there is none."""

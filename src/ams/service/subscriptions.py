@@ -134,7 +134,7 @@ class Subscriptions:
             options = replace(options, dead_letter_policy=letters)
         if await self._registry.subscriptions.find(caller.here.id, name) is not None:
             raise AlreadyExists("Subscription already exists")
-        await self._registry.quotas.require_room(caller.here.id, SUBSCRIPTIONS)
+        await self._registry.quotas.require_room(caller.here.id, {SUBSCRIPTIONS: 1})
         identity = SubscriptionId(new_uuid())
         # The cursor first: a registered subscription can always be pulled from.
         await self._cursors.create(identity, target.id, (await self._log.bounds(target.id)).end)

@@ -54,7 +54,7 @@ class Topics:
         attached = await self._schema(caller, schema, use) if schema else None
         if await self.registry.topics.find(caller.here.id, name) is not None:
             raise AlreadyExists("Topic already exists")
-        await self.registry.quotas.require_room(caller.here.id, TOPICS)
+        await self.registry.quotas.require_room(caller.here.id, {TOPICS: 1})
         identity = new_topic_id()
         await self.log.create(identity, caller.here.retention, label=f"{caller.here.name}.{name}")
         try:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from ams.core.errors import AmsError, BadRequest, Overloaded
 from ams.web.answers import Header, Refusal, closing_answer
-from ams.web.fair_scheduler import FairScheduler
+from ams.web.fair_scheduler import COUNTED_BYTES, FairScheduler
 from ams.web.request_reader import RequestHead, RequestReader
 
 GOODBYE_SECONDS = 0.5  # how long a peer has to close its side at a stop
@@ -158,7 +158,7 @@ class HttpConnection(asyncio.Protocol):
             return
         scheduler = self.port.scheduler
         if scheduler.free > 0 and self._held is None:
-            scheduler.free -= 1
+            scheduler.free -= 1 + len(data) // COUNTED_BYTES
         elif (self._held or scheduler.must_wait(self.loop)) and scheduler.hold_bytes(len(data)):
             self._hold(data)
             return

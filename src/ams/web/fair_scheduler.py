@@ -18,6 +18,7 @@ QUIET_TURN_SECONDS = 0.002
 BUSY_TURN_SECONDS = 0.001  # work of one iteration while some waits, about
 SHARE_SECONDS = BUSY_TURN_SECONDS / 4  # of a project, until it is the next one's turn; one request if that takes longer
 FREE_REQUESTS, REQUESTS_PER_LOOK = 8, 4  # requests without a look at the clock: at first, and between looks
+COUNTED_BYTES = 16 * 1024  # of a packet: each so many count as a request more
 MAX_NAMES = 8
 """Queues of one client, by the project it names; other names share one. A client with many names must not delay the
 others who wait under one of them.

@@ -206,6 +206,8 @@ def test_what_cannot_be_read_is_told(body: bytes, reason: str) -> None:
     (b'{"text": "a"} and more', Fields("a")),
     (b"null", Fields()),
     (rb'{"text": "a\ud800b"}', Fields("a\ufffdb")),
+    (b'{"text": "a", "TEXT": "b", "Text": "c"}', Fields("c")),
+    (b'{"text": "a", "TEXT": "b", "text": "c"}', Fields("c")),
     (b'{"text": "a\xffb"}', Fields("a\ufffdb")),
 ])  # fmt: skip
 def test_a_body_is_read_as_the_reference_reads_it(body: bytes, fields: Fields) -> None:

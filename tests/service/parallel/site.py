@@ -146,10 +146,10 @@ def before_the_next_lease(monkeypatch: pytest.MonkeyPatch, act: Callable[[], Awa
     """Do something between the read of the next pull and its lease, when its answer waits for its turn."""
     turn = Deliverer.turn
 
-    async def acting(deliverer: Deliverer, size: int) -> None:
+    async def acting(deliverer: Deliverer, size: int, project: str | None) -> None:
         monkeypatch.setattr(Deliverer, "turn", turn)
         await act()
-        await turn(deliverer, size)
+        await turn(deliverer, size, project)
 
     monkeypatch.setattr(Deliverer, "turn", acting)
 

@@ -75,8 +75,19 @@ def _constant(name: str) -> Any:
     raise ValueError(f"invalid character {name[0]!r} looking for beginning of value")
 
 
+def _in_order_of_last(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object, each name where it was given last: names in other letter case may stand in between."""
+    found = dict(members)
+    if len(found) == len(members):
+        return found
+    names = dict.fromkeys(name for name, _ in reversed(members))
+    return {name: found[name] for name in reversed(names)}
+
+
 _DECODER = json.JSONDecoder(
-    parse_int=lambda digits: int(digits) if len(digits) <= _MOST_DIGITS else float("inf"), parse_constant=_constant
+    parse_int=lambda digits: int(digits) if len(digits) <= _MOST_DIGITS else float("inf"),
+    parse_constant=_constant,
+    object_pairs_hook=_in_order_of_last,
 )
 
 

@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 
 from ams.core.clock import resource_date
-from ams.core.errors import BadRequest, InvalidInput
+from ams.core.errors import InvalidInput
 from ams.core.messages import message
 from ams.core.names import revision_id, schema_path
-from ams.http.bodies import Reader, bad_request, first_value, strings
+from ams.http.bodies import Reader, bad_request, strings
 from ams.http.routing import Call, Versioned, shown_list
 from ams.service import schemas
 from ams.service.validators import Candidate
@@ -50,13 +50,13 @@ class SchemaRoutes:
         return wire.Revisions(await shown_list(found, _revision))
 
     async def schemas_create(self, call: Call) -> wire.Schema:
-        details = _said(await call.body())
+        details = _details.read_first(await call.body())
         return _shown(call, await self._schemas.create(call.caller, call.schema, details))
 
     async def schemas_update(self, call: Call) -> wire.Schema:
         body = await call.body()
         schema = await self._schemas.show(call.caller, call.schema)
-        updated = await self._schemas.update(call.caller, schema, _said(body))
+        updated = await self._schemas.update(call.caller, schema, _details.read_first(body))
         return _shown(call, updated)
 
     async def schemas_delete(self, call: Call) -> None:
@@ -75,13 +75,6 @@ class SchemaRoutes:
             raise InvalidInput("Invalid Dry Run Arguments")
         with call.watched() as gone:
             return await self._schemas.dry_run(call.caller, call.schema, wanted.topic or "", count, gone=gone)
-
-
-def _said(body: bytes) -> wire.SchemaBody:
-    try:
-        return _details.read(first_value(body))
-    except BadRequest:
-        raise InvalidInput("Invalid Schema Arguments") from None
 
 
 def _candidate(schema: records.Schema, body: bytes) -> Candidate:

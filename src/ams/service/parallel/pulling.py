@@ -266,7 +266,7 @@ class Puller:
             messages = unread.within(held_for, messages)
             size, data_bytes = sizes(messages)
         with unread.held(held_for, size):
-            await self._deliverer.turn(size)
+            await self._deliverer.turn(size, held_for)
         self._deliverer.counts.note_pull(subscription, len(messages), data_bytes)
         return messages
 

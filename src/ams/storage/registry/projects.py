@@ -4,7 +4,19 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, FromClause, Row, delete, exists, func, insert, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    FromClause,
+    Row,
+    bindparam,
+    delete,
+    exists,
+    func,
+    insert,
+    select,
+    update,
+)
 
 from ams.core import quotas
 from ams.core.clock import Milliseconds
@@ -153,29 +165,30 @@ class QuotaRecords:
     def __init__(self, database: Database, quotas: Quotas) -> None:
         self._database, self.rules = database, quotas
 
-    def require(self, connection: Connection, project: str, *names: str, more: int = 0) -> None:
+    def require(
+        self, connection: Connection, project: str, *names: str, more: Mapping[str, int] = quotas.NO_LIMITS
+    ) -> None:
         """Raise `QuotaExceeded` when a project has more than it may. Call it after the addition, in its transaction.
 
         So a name that is taken is said first. Writes run as if one after the other: two at once cannot pass together.
+        `more` is what it does not have yet, by the name of the quota.
         """
-        own = connection.scalar(select(projects.c.quotas).where(projects.c.id == project)) or NO_LIMITS
+        own = connection.scalar(_QUOTAS_OF_ONE, {"project": project}) or NO_LIMITS
         for name in names:
             if self.rules.limit(own, name):
-                self.rules.check(own, name, _counts(connection, name, project)[project] + more)
+                self.rules.check(own, name, _use(connection, name, project) + more.get(name, 0))
 
-    async def require_room(self, project: ProjectId, name: str, more: int = 1) -> None:
-        """Raise `QuotaExceeded`, or `RegistryUnavailable` on a full disk, when so many more would be refused.
+    async def require_room(self, project: ProjectId, more: Mapping[str, int]) -> None:
+        """Raise `QuotaExceeded`, or `RegistryUnavailable` on a full disk, when so much more would be refused.
 
         To ask before something is made elsewhere. Two at once may pass; `require` decides.
         """
-        await self._database.read(lambda connection: self.require(connection, project, name, more=more))
+        await self._database.read(lambda connection: self.require(connection, project, *more, more=more))
         await self._database.require_room()
 
     async def used(self, project: ProjectId) -> quotas.Limits:
         """Return how much a project uses of each quota that the registry counts."""
-        return await self._database.read(
-            lambda connection: {name: _counts(connection, name, project)[project] for name in COUNTED}
-        )
+        return await self._database.read(lambda connection: {name: _use(connection, name, project) for name in COUNTED})
 
     async def all_used(self) -> Mapping[ProjectId, quotas.Limits]:
         """Return how much each project uses of each quota that the registry counts."""
@@ -188,12 +201,17 @@ class QuotaRecords:
         return await self._database.read(count)
 
 
-def _counts(connection: Connection, name: str, project: str | None = None) -> Counter[str]:
-    """Return the use of a quota by project, of one or of all."""
+def _use(connection: Connection, name: str, project: str) -> int:
+    """Return how much of a quota one project uses."""
+    return sum(connection.scalar(each, {"project": project}) or 0 for each in _USES_OF_ONE[name])
+
+
+def _counts(connection: Connection, name: str) -> Counter[str]:
+    """Return the use of a quota by project."""
     found = Counter[str]()
     for owner, use, tables, *conditions in _USES[name]:
-        wanted = [owner.is_not(None) if project is None else owner == project, *conditions]
-        for each, used in connection.execute(select(owner, use).select_from(tables).where(*wanted).group_by(owner)):
+        counted = select(owner, use).select_from(tables).where(owner.is_not(None), *conditions).group_by(owner)
+        for each, used in connection.execute(counted):
             found[each] += used
     return found
 
@@ -218,3 +236,12 @@ _USES: Mapping[str, Sequence[_Use]] = {
     ],
 }
 """Column of the project, use, and tables and conditions, of each quota that the registry counts; several add up."""
+_QUOTAS_OF_ONE = select(projects.c.quotas).where(projects.c.id == bindparam("project"))
+_USES_OF_ONE = {
+    name: [
+        select(use).select_from(tables).where(owner == bindparam("project"), *conditions)
+        for owner, use, tables, *conditions in uses
+    ]
+    for name, uses in _USES.items()
+}
+"""Statements that are asked with each addition, made once."""

@@ -4,17 +4,17 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, Select, bindparam, delete, func, insert, select, update
 
-from ams.core.errors import InvalidInput, NotFound
+from ams.core.errors import AlreadyExists, InvalidInput, NotFound
 from ams.core.names import ProjectId, SchemaId, SchemaName, new_uuid
-from ams.core.quotas import SCHEMA_BYTES, SCHEMAS
+from ams.core.quotas import REVISION_BYTES, SCHEMA_BYTES, SCHEMAS
 from ams.core.versions import ANY_VERSION, Precondition
 from ams.storage.database.database import first
 from ams.storage.database.invalidation import SCHEMA, Invalidation
 from ams.storage.registry.records import Schema, SchemaContent
 from ams.storage.registry.statements import Records, record
-from ams.storage.registry.tables import schema_revisions, schemas, topic_schemas, topics
+from ams.storage.registry.tables import TAKEN, schema_revisions, schemas, topic_schemas, topics
 
 NO_SCHEMA, NO_REVISION = "Schema doesn't exist", "Schema revision doesn't exist"
 
@@ -57,6 +57,23 @@ class SchemaRecords(Records):
         here = (schemas.c.project_id == project) & (schemas.c.name > after)
         query = _NEWEST_SCHEMAS.where(here).order_by(schemas.c.name).limit(most)
         return await self._database.rows(query, _schema)
+
+    async def require_new(self, project: ProjectId, name: SchemaName, content: SchemaContent | None) -> None:
+        """Raise what `create` would raise now, and `RegistryUnavailable` on a full disk: to ask before a long check.
+
+        Without content only `AlreadyExists`. Two at once may pass; `create` decides.
+        """
+
+        def look(connection: Connection) -> None:
+            if connection.scalar(_BY_NAME, {"project": project, "schema": name}) is not None:
+                raise AlreadyExists(TAKEN["schemas_project_id_unique"])
+            if content is not None:
+                self._quotas.require(connection, project, *more, more=more)
+
+        more = {SCHEMAS: 1, SCHEMA_BYTES: content.bytes + REVISION_BYTES if content is not None else 0}
+        await self._database.read(look)
+        if content is not None:
+            await self._database.require_room()
 
     async def create(self, project: ProjectId, name: SchemaName, content: SchemaContent) -> Schema:
         """Make a schema. Raises `AlreadyExists`, `QuotaExceeded`, `NotFound` when the project is gone."""
@@ -155,6 +172,9 @@ _SCHEMAS: Select[Any] = select(
     schema_revisions.c.payload, schema_revisions.c.attributes, schema_revisions.c.created_on,
 ).join(schema_revisions, schema_revisions.c.schema_id == schemas.c.id)  # fmt: skip
 _NEWEST_SCHEMAS = _SCHEMAS.where(schema_revisions.c.revision == schemas.c.revision)
+_BY_NAME = select(schemas.c.id).where(
+    schemas.c.project_id == bindparam("project"), schemas.c.name == bindparam("schema")
+)
 
 
 def _find(connection: Connection, schema: SchemaId) -> Schema | None:

@@ -213,14 +213,11 @@ def test_an_access_list_is_the_one_of_the_http_api(guarded: Guarded) -> None:
     assert guarded.http("GET", "/projects/P/topics/topic:acl")["authorized_users"] == []
 
 
-@pytest.mark.parametrize(
-    ("wanted", "text"),
-    [
-        (policy("absent"), "absent"),
-        (policy("absent", role="roles/owner"), "Role roles/owner is not supported for this resource"),
-        (Policy(bindings=[{"role": "roles/pubsub.publisher", "members": ["allUsers"]}]), "The member allUsers"),
-    ],
-)
+@pytest.mark.parametrize(("wanted", "text"), [
+    (policy("absent"), "absent"),
+    (policy("absent", role="roles/owner"), "Role roles/owner is not supported for this resource"),
+    (Policy(bindings=[{"role": "roles/pubsub.publisher", "members": ["allUsers"]}]), "The member allUsers"),
+])  # fmt: skip
 def test_a_bad_policy_changes_nothing(guarded: Guarded, wanted: Any, text: str) -> None:
     before = guarded.policy()
     code, said = guarded.asked(IAM + "SetIamPolicy", iam.SetIamPolicyRequest(resource=TOPIC, policy=wanted))

@@ -271,16 +271,13 @@ KINDS = {"Acknowledge": Acknowledge, "ModifyAckDeadline": Modify, "Pull": Pull}
 
 
 @pytest.mark.parametrize("exactly", [False, True])
-@pytest.mark.parametrize(
-    ("method", "fields", "text"),
-    [
-        ("Acknowledge", {}, NO_ID), ("ModifyAckDeadline", {"ack_deadline_seconds": 10}, NO_ID),
-        ("Acknowledge", {"ack_ids": ["x" * 600_000]}, "The request is too large: at most 524288 bytes"),
-        ("ModifyAckDeadline", {"ack_ids": ["1-1"], "ack_deadline_seconds": 601}, BAD_DEADLINE.format(601)),
-        ("ModifyAckDeadline", {"ack_ids": ["1-1"], "ack_deadline_seconds": -1}, BAD_DEADLINE.format(-1)),
-        ("Pull", {"max_messages": 0}, BAD_COUNT), ("Pull", {"max_messages": -1}, BAD_COUNT),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("method", "fields", "text"), [
+    ("Acknowledge", {}, NO_ID), ("ModifyAckDeadline", {"ack_deadline_seconds": 10}, NO_ID),
+    ("Acknowledge", {"ack_ids": ["x" * 600_000]}, "The request is too large: at most 524288 bytes"),
+    ("ModifyAckDeadline", {"ack_ids": ["1-1"], "ack_deadline_seconds": 601}, BAD_DEADLINE.format(601)),
+    ("ModifyAckDeadline", {"ack_ids": ["1-1"], "ack_deadline_seconds": -1}, BAD_DEADLINE.format(-1)),
+    ("Pull", {"max_messages": 0}, BAD_COUNT), ("Pull", {"max_messages": -1}, BAD_COUNT),
+])  # fmt: skip
 def test_a_bad_request_is_refused(world: World, exactly: bool, method: str, fields: dict[str, Any], text: str) -> None:
     _, subscription = world.made(enable_exactly_once_delivery=exactly)
     code, said = world.refused(SUBSCRIBER + method, KINDS[method](subscription=subscription, **fields))

@@ -240,14 +240,11 @@ def test_lists_come_in_pages_to_their_end(world: World) -> None:
         assert pages[-1].next_page_token == ""
 
 
-@pytest.mark.parametrize(
-    ("method", "kind"),
-    [
-        (PUBLISHER + "ListTopics", types.ListTopicsRequest),
-        (SUBSCRIBER + "ListSubscriptions", types.ListSubscriptionsRequest),
-        (SUBSCRIBER + "ListSnapshots", types.ListSnapshotsRequest),
-    ],
-)
+@pytest.mark.parametrize(("method", "kind"), [
+    (PUBLISHER + "ListTopics", types.ListTopicsRequest),
+    (SUBSCRIBER + "ListSubscriptions", types.ListSubscriptionsRequest),
+    (SUBSCRIBER + "ListSnapshots", types.ListSnapshotsRequest),
+])  # fmt: skip
 def test_a_bad_page_is_refused(world: World, method: str, kind: Any) -> None:
     def ask(**fields: object) -> tuple[str, str]:
         return world.refused(method, kind.pb()(**{"project": f"projects/{world.project}", **fields}))
@@ -271,21 +268,18 @@ FIXED = {
 }
 
 
-@pytest.mark.parametrize(
-    ("kind", "paths", "text"),
-    [
-        *((kind, [], NOT_SET.format(kind)) for kind in FIXED),
-        *((kind, ["labels", each], NOT_MUTABLE.format(kind, each, kind)) for kind in FIXED for each in FIXED[kind]),
-        *((kind, ["labels", "colour"], UNKNOWN.format(kind, "colour", kind)) for kind in FIXED),
-        *((kind, ["labels", "labels.a"], INVALID) for kind in FIXED),
-        ("Topic", ["labels", "messageRetentionDuration"], "'messageRetentionDuration' is not a known Topic field."),
-        ("Topic", ["labels", "message_retention_duration.minutes"], INVALID), ("Topic", ["labels", ""], INVALID),
-        ("Subscription", ["labels", "retry_policy.colour"], INVALID),
-        ("Subscription", ["labels", "ackDeadlineSeconds"], "'ackDeadlineSeconds' is not a known Subscription field."),
-        ("Subscription", ["*"], "'*' is not a known Subscription field."),
-        ("Snapshot", ["labels", "expire_time"], "A snapshot ends later than now, and within seven days"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("kind", "paths", "text"), [
+    *((kind, [], NOT_SET.format(kind)) for kind in FIXED),
+    *((kind, ["labels", each], NOT_MUTABLE.format(kind, each, kind)) for kind in FIXED for each in FIXED[kind]),
+    *((kind, ["labels", "colour"], UNKNOWN.format(kind, "colour", kind)) for kind in FIXED),
+    *((kind, ["labels", "labels.a"], INVALID) for kind in FIXED),
+    ("Topic", ["labels", "messageRetentionDuration"], "'messageRetentionDuration' is not a known Topic field."),
+    ("Topic", ["labels", "message_retention_duration.minutes"], INVALID), ("Topic", ["labels", ""], INVALID),
+    ("Subscription", ["labels", "retry_policy.colour"], INVALID),
+    ("Subscription", ["labels", "ackDeadlineSeconds"], "'ackDeadlineSeconds' is not a known Subscription field."),
+    ("Subscription", ["*"], "'*' is not a known Subscription field."),
+    ("Snapshot", ["labels", "expire_time"], "A snapshot ends later than now, and within seven days"),
+])  # fmt: skip
 def test_a_bad_mask_changes_nothing(world: World, kind: str, paths: list[str], text: str) -> None:
     def got() -> list[object]:
         return [

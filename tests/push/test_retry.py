@@ -24,35 +24,27 @@ def after(policy: retry.Policy, outcomes: Iterable[bool]) -> retry.History:
     return state
 
 
-@pytest.mark.parametrize(
-    ("outcomes", "delays"),
-    [
-        (SUCCESS * 4, [1000, 500, 300, 300, 300]),
-        (SUCCESS * 3 + FAILURE * 2 + SUCCESS * 2, [1000, 500, 300, 300, 600, 1200, 1000, 500]),
-        (FAILURE * 3, [1000, 2000, 4000, 8000]), (FAILURE * 20, [65_536_000, DAY, DAY, DAY, DAY]),
-        (SUCCESS * 3 + FAILURE * 19, [78_643_200, DAY]), (FAILURE * 17 + SUCCESS + FAILURE, [1000, 2000]),
-    ],
-    ids=["down", "down and up", "up", "up to a day", "a day from its floor", "P5: anew after a success"],
-)  # fmt: skip
+@pytest.mark.parametrize(("outcomes", "delays"), [
+    (SUCCESS * 4, [1000, 500, 300, 300, 300]),
+    (SUCCESS * 3 + FAILURE * 2 + SUCCESS * 2, [1000, 500, 300, 300, 600, 1200, 1000, 500]),
+    (FAILURE * 3, [1000, 2000, 4000, 8000]), (FAILURE * 20, [65_536_000, DAY, DAY, DAY, DAY]),
+    (SUCCESS * 3 + FAILURE * 19, [78_643_200, DAY]), (FAILURE * 17 + SUCCESS + FAILURE, [1000, 2000]),
+], ids=["down", "down and up", "up", "up to a day", "a day from its floor", "P5: anew after a success"])  # fmt: skip
 def test_slowstart_goes_as_the_contract_tabulates(outcomes: list[bool], delays: list[int]) -> None:
     found = [after(retry.Policy(SLOWSTART, 0), outcomes[:count]).last for count in range(len(outcomes) + 1)]
 
     assert found[-len(delays) :] == delays
 
 
-@pytest.mark.parametrize(
-    ("policy", "failures", "delays"),
-    [
-        (retry.Policy(LINEAR, 25_000), (1, 2, 3, 4), [25_000, 50_000, 60_000, 60_000]),
-        (retry.Policy(LINEAR, 90_000), (1, 7), [90_000, 90_000]),
-        (
-            retry.Policy(EXPONENTIAL, 1000),
-            (1, 2, 3, 12, 13, 10**6),
-            [1000, 2000, 4000, 2_048_000, 3_600_000, 3_600_000],
-        ),
-    ],
-    ids=["P14: by its period up to a minute", "a period above a minute is kept", "double up to an hour"],
-)
+@pytest.mark.parametrize(("policy", "failures", "delays"), [
+    (retry.Policy(LINEAR, 25_000), (1, 2, 3, 4), [25_000, 50_000, 60_000, 60_000]),
+    (retry.Policy(LINEAR, 90_000), (1, 7), [90_000, 90_000]),
+    (
+        retry.Policy(EXPONENTIAL, 1000),
+        (1, 2, 3, 12, 13, 10**6),
+        [1000, 2000, 4000, 2_048_000, 3_600_000, 3_600_000],
+    ),
+], ids=["P14: by its period up to a minute", "a period above a minute is kept", "double up to an hour"])  # fmt: skip
 def test_delays_grow_with_failures(policy: retry.Policy, failures: tuple[int, ...], delays: list[int]) -> None:
     assert [retry.longest(policy, retry.History(count)) for count in failures] == delays
 
@@ -157,17 +149,13 @@ def test_it_begins_with_a_hundred_or_all_that_is_allowed_and_failures_halve_it_d
     assert [retry.halved(messages) for messages in (100, 50, 25, 3, 2, 1)] == [50, 25, 12, 1, 1, 1]
 
 
-@pytest.mark.parametrize(
-    ("batch", "messages", "seconds", "limit", "following"),
-    [
-        (100, 100, 0.1, 30, 200), (300, 300, 0.1, 30, 500), (100, 99, 0.1, 30, 100), (100, 100, 5.1, 30, 50),
-        (100, 100, 3.1, 9, 50), (100, 8, 5.1, 30, 4),
-    ],
-    ids=[
-        "doubled when full and fast", "up to what is allowed", "not full: that tells nothing", "more than five seconds",
-        "more than a third of its time", "half of what was sent, not of what could have been",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("batch", "messages", "seconds", "limit", "following"), [
+    (100, 100, 0.1, 30, 200), (300, 300, 0.1, 30, 500), (100, 99, 0.1, 30, 100), (100, 100, 5.1, 30, 50),
+    (100, 100, 3.1, 9, 50), (100, 8, 5.1, 30, 4),
+], ids=[
+    "doubled when full and fast", "up to what is allowed", "not full: that tells nothing", "more than five seconds",
+    "more than a third of its time", "half of what was sent, not of what could have been",
+])  # fmt: skip
 def test_a_delivery_says_how_large_the_next_one_is(
     batch: int, messages: int, seconds: float, limit: float, following: int
 ) -> None:

@@ -309,31 +309,28 @@ def test_cmdb_with_images_only() -> None:
     assert image == {"id": "i", "name": "Debian", "os": "debian 12", "vos": []}
 
 
-@pytest.mark.parametrize(
-    ("data", "reason"),
-    [
-        (b"", "neither JSON nor LDIF: no block with a dn"),
-        (b"hello\n", "a line is not `name: value`: 'hello'"),
-        (b"dn: a=b\n\nobjectClass: GLUE2Entity\n", "a block has no dn: 'objectClass: GLUE2Entity\\n'"),
-        (b"dn: a=b\nname:: !!\n", "name is not base64 of text"),
-        ("dn: a=b\nname:: é\n".encode(), "name is not base64 of text"),
-        (b"\xff", "neither JSON nor text in UTF-8"),
-        (b"dn: a\n\n b: c\ndn: x\n", "a line is not `name: value`: ' b: c'"),
-        (b"{}", "JSON that is neither GLUE 2.1 nor CMDB"),
-        (b"[]", "a list without items"),
-        (b'[{"type": "image", "data": []}]', "data of item 0 is not an object"),
-        (b'{"Share": [{"Name": "x"}]}', "ID is missing"),
-        (b'{"CloudComputingInstanceType": [{"ID": "x", "CPU": "many"}]}', "CPU is not a whole number: 'many'"),
-        (
-            b'{"CloudComputingManager": [{"TotalCores": 9223372036854775807}, {"TotalCores": 1}]}',
-            "TotalCores adds up to more than can be",
-        ),
-        (b'{"CloudComputingImage": 1}', "CloudComputingImage is not a list"),
-        (b'{"Share": []}', NOTHING),
-        (b"dn: GLUE2DomainID=SITE-A,o=glue\nobjectClass: GLUE2AdminDomain\n", NOTHING),
-        (b"dn: a=b\nx;binary:: !!\n", NOTHING),
-    ],
-)
+@pytest.mark.parametrize(("data", "reason"), [
+    (b"", "neither JSON nor LDIF: no block with a dn"),
+    (b"hello\n", "a line is not `name: value`: 'hello'"),
+    (b"dn: a=b\n\nobjectClass: GLUE2Entity\n", "a block has no dn: 'objectClass: GLUE2Entity\\n'"),
+    (b"dn: a=b\nname:: !!\n", "name is not base64 of text"),
+    ("dn: a=b\nname:: é\n".encode(), "name is not base64 of text"),
+    (b"\xff", "neither JSON nor text in UTF-8"),
+    (b"dn: a\n\n b: c\ndn: x\n", "a line is not `name: value`: ' b: c'"),
+    (b"{}", "JSON that is neither GLUE 2.1 nor CMDB"),
+    (b"[]", "a list without items"),
+    (b'[{"type": "image", "data": []}]', "data of item 0 is not an object"),
+    (b'{"Share": [{"Name": "x"}]}', "ID is missing"),
+    (b'{"CloudComputingInstanceType": [{"ID": "x", "CPU": "many"}]}', "CPU is not a whole number: 'many'"),
+    (
+        b'{"CloudComputingManager": [{"TotalCores": 9223372036854775807}, {"TotalCores": 1}]}',
+        "TotalCores adds up to more than can be",
+    ),
+    (b'{"CloudComputingImage": 1}', "CloudComputingImage is not a list"),
+    (b'{"Share": []}', NOTHING),
+    (b"dn: GLUE2DomainID=SITE-A,o=glue\nobjectClass: GLUE2AdminDomain\n", NOTHING),
+    (b"dn: a=b\nx;binary:: !!\n", NOTHING),
+])  # fmt: skip
 def test_what_cannot_be_read_says_why(data: bytes, reason: str) -> None:
     with pytest.raises(Broken) as broken:
         described(data)

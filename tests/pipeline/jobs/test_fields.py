@@ -24,14 +24,11 @@ def test_a_job_is_listed_under_its_name_in_a_line_without_a_full_stop(name: str)
     assert {each.name for each in described(job.options)} & {"batch_messages"} <= job.harmless
 
 
-@pytest.mark.parametrize(
-    ("data", "reason"),
-    [
-        (b"", "the message is empty"), (b"{", "not JSON"), (b"\xff\xfe", "not JSON"), (b'{"a": NaN}', "not JSON"),
-        (b"[" * 100_000, "not JSON"), (b"[1]", "the message is not an object"),
-        (b"null", "the message is not an object"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("data", "reason"), [
+    (b"", "the message is empty"), (b"{", "not JSON"), (b"\xff\xfe", "not JSON"), (b'{"a": NaN}', "not JSON"),
+    (b"[" * 100_000, "not JSON"), (b"[1]", "the message is not an object"),
+    (b"null", "the message is not an object"),
+])  # fmt: skip
 def test_what_is_no_object_is_broken(data: bytes, reason: str) -> None:
     with pytest.raises(Broken, match=f"^{reason}$"):
         fields.json_object(data)
@@ -51,14 +48,11 @@ def test_a_text_that_is_not_what_its_mark_says_is_broken(data: bytes, reason: st
         fields.in_utf8(data)
 
 
-@pytest.mark.parametrize(
-    ("written", "second"),
-    [
-        ("2024-03-05T24:00:00Z", "2024-03-06T00:00:00Z"), ("2024-12-31T24:00", "2025-01-01T00:00:00Z"),
-        ("2016-12-31T23:59:60Z", "2017-01-01T00:00:00Z"), ("2016-12-31T23:59:60.5+01:00", "2016-12-31T23:00:00.5Z"),
-        ("2024-03-05 10:20:30", "2024-03-05T10:20:30Z"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("written", "second"), [
+    ("2024-03-05T24:00:00Z", "2024-03-06T00:00:00Z"), ("2024-12-31T24:00", "2025-01-01T00:00:00Z"),
+    ("2016-12-31T23:59:60Z", "2017-01-01T00:00:00Z"), ("2016-12-31T23:59:60.5+01:00", "2016-12-31T23:00:00.5Z"),
+    ("2024-03-05 10:20:30", "2024-03-05T10:20:30Z"),
+])  # fmt: skip
 def test_times_of_iso_8601_may_end_a_day_or_have_a_leap_second(written: str, second: str) -> None:
     assert fields.utc(written) == datetime.fromisoformat(second)
 
@@ -77,26 +71,23 @@ def test_absent_null_and_empty_texts_are_none() -> None:
     assert fields.a_list({"a": None}, "a") == []
 
 
-@pytest.mark.parametrize(
-    ("read", "value", "reason"),
-    [
-        (fields.needed, "", "a is missing"),
-        (fields.text, 1, "a is not text"),
-        (fields.text, ["x"], "a is not text"),
-        (fields.text, "x\0", "a holds a NUL character"),
-        (fields.a_list, "x", "a is not a list"),
-        (fields.objects, [{}, 1], "a[1] is not an object"),
-        (fields.whole, {"client_secret": "x"}, "a is not a whole number: an object"),
-        (fields.whole, ["x"], "a is not a whole number: a list"),
-        *(
-            (fields.whole, each, "a is not a whole number")
-            for each in (True, 1.5, "1.5", "seven", "1e3", 2**63, "9" * 30, "²")
-        ),
-        *((fields.moment, each, "a is not a time") for each in ("yesterday", "2024-13-05T00:00:00Z")),
-        (fields.moment, "2024-03-05", "a is a day and not a time"),
-        (fields.moment, "0001-01-01T00:00:00+14:00", "a is"),
-    ],
-)
+@pytest.mark.parametrize(("read", "value", "reason"), [
+    (fields.needed, "", "a is missing"),
+    (fields.text, 1, "a is not text"),
+    (fields.text, ["x"], "a is not text"),
+    (fields.text, "x\0", "a holds a NUL character"),
+    (fields.a_list, "x", "a is not a list"),
+    (fields.objects, [{}, 1], "a[1] is not an object"),
+    (fields.whole, {"client_secret": "x"}, "a is not a whole number: an object"),
+    (fields.whole, ["x"], "a is not a whole number: a list"),
+    *(
+        (fields.whole, each, "a is not a whole number")
+        for each in (True, 1.5, "1.5", "seven", "1e3", 2**63, "9" * 30, "²")
+    ),
+    *((fields.moment, each, "a is not a time") for each in ("yesterday", "2024-13-05T00:00:00Z")),
+    (fields.moment, "2024-03-05", "a is a day and not a time"),
+    (fields.moment, "0001-01-01T00:00:00+14:00", "a is"),
+])  # fmt: skip
 def test_what_a_field_cannot_be_is_broken(read: Callable[[Any, str], object], value: Any, reason: str) -> None:
     with pytest.raises(Broken) as broken:
         read({"a": value}, "a")

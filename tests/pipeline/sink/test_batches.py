@@ -302,14 +302,11 @@ def test_a_batch_that_comes_again_in_other_partitions_is_published_once(spark: S
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("columns", "options", "said"),
-    [
-        ({"data": "'x'"}, {"topic": "none"}, "NotFound: topic .*/none: Topic doesn't exist .createTopics=true makes"),
-        ({"data": "repeat('x', 1200000)"}, {}, "topic .*/out: row 0 of partition 0 is too large for the service"),
-        ({"data": "'x'"}, {"topics": "out"}, "option topics: there is no such option; topic is meant"),
-    ],
-)
+@pytest.mark.parametrize(("columns", "options", "said"), [
+    ({"data": "'x'"}, {"topic": "none"}, "NotFound: topic .*/none: Topic doesn't exist .createTopics=true makes"),
+    ({"data": "repeat('x', 1200000)"}, {}, "topic .*/out: row 0 of partition 0 is too large for the service"),
+    ({"data": "'x'"}, {"topics": "out"}, "option topics: there is no such option; topic is meant"),
+])  # fmt: skip
 def test_what_cannot_be_published_is_said_in_one_line(
     spark: SparkSession, garden: Garden, columns: dict[str, str], options: dict[str, str], said: str
 ) -> None:

@@ -136,18 +136,15 @@ def test_an_encrypted_text_is_opened_with_its_key_and_set_aside_without(senders:
     assert refused(encrypted, wrong).startswith("encrypted: not for the key given")
 
 
-@pytest.mark.parametrize(
-    ("headers", "reason"),
-    [
-        (b"MIME-Version: 1.0\n", "ends in its headers"), (b"Content-Type: image/png\n\n", "content type"),
-        (b"Content-Type: multipart/signed\n\nx", "one text and one signature"),
-        (b"Content-Type: multipart/signed; boundary=b\n\n--b\nx\n--b--\n", "one text and one signature"),
-        (b"Content-Type: multipart/signed; boundary=b\n\n--b\n\nx\n--b\n\nx\n--b--\n", "signature: cannot be read"),
-        (b"Content-Type: text/plain\nContent-Transfer-Encoding: x\n\nx", "its encoding"),
-        (b"Content-Type: text/plain\nContent-Transfer-Encoding: base64\n\nx", "is not base64"),
-        (b"Content-Type: application/pkcs7-mime; smime-type=signed-data\n\nx", "not as a part beside"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("headers", "reason"), [
+    (b"MIME-Version: 1.0\n", "ends in its headers"), (b"Content-Type: image/png\n\n", "content type"),
+    (b"Content-Type: multipart/signed\n\nx", "one text and one signature"),
+    (b"Content-Type: multipart/signed; boundary=b\n\n--b\nx\n--b--\n", "one text and one signature"),
+    (b"Content-Type: multipart/signed; boundary=b\n\n--b\n\nx\n--b\n\nx\n--b--\n", "signature: cannot be read"),
+    (b"Content-Type: text/plain\nContent-Transfer-Encoding: x\n\nx", "its encoding"),
+    (b"Content-Type: text/plain\nContent-Transfer-Encoding: base64\n\nx", "is not base64"),
+    (b"Content-Type: application/pkcs7-mime; smime-type=signed-data\n\nx", "not as a part beside"),
+])  # fmt: skip
 def test_envelopes_that_cannot_be_opened_say_why(headers: bytes, reason: str) -> None:
     assert reason in refused(headers)
 

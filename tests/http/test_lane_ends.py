@@ -179,10 +179,9 @@ async def test_an_answer_that_is_not_read_is_given_up_at_the_end_of_a_stop_or_wh
     await wait_until_async(lambda: way.kept() == (0, 0, 0, 0))
 
 
-@pytest.mark.parametrize(
-    "arrived", [*(PUBLISHED[:end] for end in (5, -len(MESSAGE), -len(MESSAGE) + 1, -1)), LARGE[: len(LARGE) // 2]],
-    ids=["line", "head", "a byte of the body", "all but a byte", "half of a large one"],
-)  # fmt: skip
+@pytest.mark.parametrize("arrived", [
+    *(PUBLISHED[:end] for end in (5, -len(MESSAGE), -len(MESSAGE) + 1, -1)), LARGE[: len(LARGE) // 2],
+], ids=["line", "head", "a byte of the body", "all but a byte", "half of a large one"])  # fmt: skip
 async def test_a_client_that_leaves_before_its_request_is_whole_stores_nothing(way: Way, arrived: bytes) -> None:
     _, protocol = await way.begin(arrived)
     protocol.connection_lost(None)

@@ -50,11 +50,10 @@ def answers(client: httpx.Client, method: str, path: str, count: int, body: obje
     return [client.request(method, path, json=body).status_code for _ in range(count)]
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "body"),
-    [("POST", "/projects/P/topics/t:publish", PUBLISH), ("GET", "/projects/P/topics", None), ("GET", "/users", None),
-     ("GET", "/users/profile", None), ("GET", "/users/usageReport?start_date=x", None)],
-)  # fmt: skip
+@pytest.mark.parametrize(("method", "path", "body"), [
+    ("POST", "/projects/P/topics/t:publish", PUBLISH), ("GET", "/projects/P/topics", None), ("GET", "/users", None),
+    ("GET", "/users/profile", None), ("GET", "/users/usageReport?start_date=x", None),
+])  # fmt: skip
 def test_a_user_beyond_its_rate_is_told_when_to_come_back(
     service: Served, admin: httpx.Client, method: str, path: str, body: object
 ) -> None:

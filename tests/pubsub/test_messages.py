@@ -449,13 +449,12 @@ class Context:
         return (("authorization", "Bearer grpc-java"), (self.name, self.agent))
 
 
-@pytest.mark.parametrize(
-    ("context", "takes"),
-    [(Context("ssl", "grpc-python/1.85.1 grpc-c/58.0.0 (linux; chttp2)"), True),
-     (Context("insecure", "grpc-python/1.85.1 grpc-c/58.0.0 (linux; chttp2)"), False),
-     (Context("insecure", "grpc-go/1.71.0"), False), (Context("insecure", "grpc-java-netty/1.70.0"), True),
-     (Context("insecure", "gcloud grpc-java-netty/1.70.0", "x-ams-user-agent"), True)],
-)  # fmt: skip
+@pytest.mark.parametrize(("context", "takes"), [
+    (Context("ssl", "grpc-python/1.85.1 grpc-c/58.0.0 (linux; chttp2)"), True),
+    (Context("insecure", "grpc-python/1.85.1 grpc-c/58.0.0 (linux; chttp2)"), False),
+    (Context("insecure", "grpc-go/1.71.0"), False), (Context("insecure", "grpc-java-netty/1.70.0"), True),
+    (Context("insecure", "gcloud grpc-java-netty/1.70.0", "x-ams-user-agent"), True),
+])  # fmt: skip
 def test_long_errors_are_for_connections_by_tls_and_for_java(context: Any, takes: bool) -> None:
     assert takes_long_errors(context) is takes
 

@@ -248,12 +248,11 @@ def test_a_topic_changes_its_schema_by_masks(world: World) -> None:
     publish(world, b"anything")
 
 
-@pytest.mark.parametrize(
-    ("settings", "error"),
-    [({"encoding": "ENCODING_UNSPECIFIED"}, InvalidArgument), ({"schema": "records"}, InvalidArgument),
-     ({"schema": "projects/other/schemas/records"}, InvalidArgument), ({"schema": ""}, InvalidArgument),
-     ({"first_revision_id": "00000000"}, NotFound), ({"last_revision_id": "x"}, NotFound)],
-)  # fmt: skip
+@pytest.mark.parametrize(("settings", "error"), [
+    ({"encoding": "ENCODING_UNSPECIFIED"}, InvalidArgument), ({"schema": "records"}, InvalidArgument),
+    ({"schema": "projects/other/schemas/records"}, InvalidArgument), ({"schema": ""}, InvalidArgument),
+    ({"first_revision_id": "00000000"}, NotFound), ({"last_revision_id": "x"}, NotFound),
+])  # fmt: skip
 def test_settings_that_cannot_be_are_refused(world: World, settings: dict[str, str], error: type[Exception]) -> None:
     made(world, "a")
     said = {"schema": path(world), "encoding": "JSON", **settings}

@@ -408,16 +408,15 @@ def test_what_was_not_delivered_is_pulled_after_a_switch_and_what_was_not_pulled
     assert {base64.b64decode(each) for each in came} == {b"a rose", b"a tulip"}
 
 
-@pytest.mark.parametrize(
-    ("push", "options"),
-    [({"push_endpoint": "http://receiver.example"}, {}), ({"push_endpoint": "https://"}, {}),
-     ({"push_endpoint": "https://user:s3cret@a.example"}, {}), ({"push_endpoint": "http://user:s3cret@[a"}, {}),
-     ({"push_endpoint": "https://a.example", "attributes": {"x-goog-version": "v2"}}, {}),
-     ({"push_endpoint": "https://a.example", "attributes": {"other": "v1"}}, {}),
-     ({"push_endpoint": "https://a.example", "oidc_token": {"audience": "me"}}, {}),
-     ({"oidc_token": {"service_account_email": ACCOUNT}}, {}),
-     ({"push_endpoint": "https://a.example"}, {"enable_exactly_once_delivery": True})],
-)  # fmt: skip
+@pytest.mark.parametrize(("push", "options"), [
+    ({"push_endpoint": "http://receiver.example"}, {}), ({"push_endpoint": "https://"}, {}),
+    ({"push_endpoint": "https://user:s3cret@a.example"}, {}), ({"push_endpoint": "http://user:s3cret@[a"}, {}),
+    ({"push_endpoint": "https://a.example", "attributes": {"x-goog-version": "v2"}}, {}),
+    ({"push_endpoint": "https://a.example", "attributes": {"other": "v1"}}, {}),
+    ({"push_endpoint": "https://a.example", "oidc_token": {"audience": "me"}}, {}),
+    ({"oidc_token": {"service_account_email": ACCOUNT}}, {}),
+    ({"push_endpoint": "https://a.example"}, {"enable_exactly_once_delivery": True}),
+])  # fmt: skip
 def test_what_cannot_be_delivered_is_refused_and_changes_nothing(
     world: World, push: dict[str, object], options: dict[str, object]
 ) -> None:

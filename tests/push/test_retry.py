@@ -49,11 +49,9 @@ def test_delays_grow_with_failures(policy: retry.Policy, failures: tuple[int, ..
     assert [retry.longest(policy, retry.History(count)) for count in failures] == delays
 
 
-@pytest.mark.parametrize(
-    ("policy", "delays"),
-    [(LINEAR, [850, 1000, 1149]), (EXPONENTIAL, [0, 500, 999])],
-    ids=["P14: fifteen percent up or down", "anywhere below the bound"],
-)
+@pytest.mark.parametrize(("policy", "delays"), [
+    (LINEAR, [850, 1000, 1149]), (EXPONENTIAL, [0, 500, 999]),
+], ids=["P14: fifteen percent up or down", "anywhere below the bound"])  # fmt: skip
 def test_delays_that_are_waited_differ_by_chance(policy: str, delays: list[int]) -> None:
     waits = [
         retry.failed(retry.Policy(policy, 1000), retry.History(), retry_after=None, random=each)[1]

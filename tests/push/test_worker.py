@@ -325,10 +325,9 @@ async def test_what_an_endpoint_repeats_of_a_message_is_in_no_log() -> None:
     assert [each["reason"] for each in logs if each["event"] == "push.failing"] == ["HTTP 400"]
 
 
-@pytest.mark.parametrize(
-    "answer", [EndpointAnswer(400, '"' * 2048), EndpointAnswer(400, "\U0001f33c" * 600), SendFailed("\\" * 5000)],
-    ids=["quotes", "flowers", "backslashes"],
-)  # fmt: skip
+@pytest.mark.parametrize("answer", [
+    EndpointAnswer(400, '"' * 2048), EndpointAnswer(400, "\U0001f33c" * 600), SendFailed("\\" * 5000),
+], ids=["quotes", "flowers", "backslashes"])  # fmt: skip
 async def test_a_state_fits_into_a_heartbeat_whatever_endpoints_say(answer: EndpointAnswer | SendFailed) -> None:
     async with working(1, always(answer)) as bench:
         await wait_until_async(lambda: bench.state.failed > 100)

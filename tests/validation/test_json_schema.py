@@ -79,14 +79,13 @@ def test_what_is_quoted_is_cut_and_not_everything_is_told() -> None:
     assert text(wide, [-1] * 2000) == "(root): Does not match the schema"
 
 
-@pytest.mark.parametrize(
-    ("data", "detail"),
-    [(b'"\xff"', "invalid UTF-8"), (b'{"\xed\xa0\x80": 1}', "invalid UTF-8"),
-     (b'"\\ud800"', "invalid surrogate pair"), (b'{"\\ud800": 1}', "invalid surrogate pair"),
-     (b'{"a', "unexpected EOF"), (b'"\\ud800', "unexpected EOF"), (b" ", "EOF"),
-     (b"[" * 100_000, "nested too deeply"), (b"[" * 3000 + b"]" * 3000, "nested too deeply"),
-     (b"1e400", "Number out of range"), (b"1" * 5000, "Integer value out of range")],
-)  # fmt: skip
+@pytest.mark.parametrize(("data", "detail"), [
+    (b'"\xff"', "invalid UTF-8"), (b'{"\xed\xa0\x80": 1}', "invalid UTF-8"),
+    (b'"\\ud800"', "invalid surrogate pair"), (b'{"\\ud800": 1}', "invalid surrogate pair"),
+    (b'{"a', "unexpected EOF"), (b'"\\ud800', "unexpected EOF"), (b" ", "EOF"),
+    (b"[" * 100_000, "nested too deeply"), (b"[" * 3000 + b"]" * 3000, "nested too deeply"),
+    (b"1e400", "Number out of range"), (b"1" * 5000, "Integer value out of range"),
+])  # fmt: skip
 def test_data_that_is_no_json_is_told_in_words_of_its_own(data: bytes, detail: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         JsonSchema({}).check(0, data, Budget())
@@ -455,11 +454,10 @@ def test_attributes_pass_exactly_when_every_rule_holds(
     assert (refusal({"required": required, "values": values, "closed": closed}, attributes) == "") == holds
 
 
-@pytest.mark.parametrize(
-    "part",
-    [{"need": []}, {"required": "a"}, {"required": [1]}, {"values": {"a": "b"}}, {"patterns": {"a": 1}},
-     {"patterns": {"a": "("}}, {"patterns": {"a": "(?=b)"}}, {"closed": "true"}, {"required": None}],
-)  # fmt: skip
+@pytest.mark.parametrize("part", [
+    {"need": []}, {"required": "a"}, {"required": [1]}, {"values": {"a": "b"}}, {"patterns": {"a": 1}},
+    {"patterns": {"a": "("}}, {"patterns": {"a": "(?=b)"}}, {"closed": "true"}, {"required": None},
+])  # fmt: skip
 def test_a_part_that_is_none_is_refused(part: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput, match="^Schema attributes are not valid: "):
         AttributeRules(part)

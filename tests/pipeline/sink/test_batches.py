@@ -225,10 +225,9 @@ def test_a_batch_of_which_nothing_or_all_was_published_may_be_of_any_age(stream:
 LANED = StructType([*SCHEMA, StructField("lane", LongType())])
 
 
-@pytest.mark.parametrize(
-    ("options", "task"), [({"idempotencyKey": "import-7"}, Task(0, query=None)), ({}, Task(0))],
-    ids=["a key", "within foreachBatch"],
-)  # fmt: skip
+@pytest.mark.parametrize(("options", "task"), [
+    ({"idempotencyKey": "import-7"}, Task(0, query=None)), ({}, Task(0)),
+], ids=["a key", "within foreachBatch"])  # fmt: skip
 def test_a_batch_write_that_must_not_double_needs_rows_that_are_arranged(
     options: dict[str, str], task: Task, stream: Stream
 ) -> None:

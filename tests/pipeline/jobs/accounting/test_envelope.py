@@ -199,11 +199,9 @@ def test_a_message_with_several_broken_records_is_set_aside_once() -> None:
     assert str(broken) == "record 1: WallDuration is negative: '-1'; and 2 more of this message"
 
 
-@pytest.mark.parametrize(
-    ("good", "bad"),
-    [(b"\x16\x07example\x31\x0f", b"\x16\x07ex\xffmple\x31\x0f"), (b"\xa0\x03\x02\x01\x02", b"\xa0\x03\x02\x01\x23")],
-    ids=["subject", "version"],
-)
+@pytest.mark.parametrize(("good", "bad"), [
+    (b"\x16\x07example\x31\x0f", b"\x16\x07ex\xffmple\x31\x0f"), (b"\xa0\x03\x02\x01\x02", b"\xa0\x03\x02\x01\x23"),
+], ids=["subject", "version"])  # fmt: skip
 def test_a_certificate_that_cannot_be_read_breaks_its_message(signed: bytes, good: bytes, bad: bytes) -> None:
     head, coded, tail = re.split(rb"(?<=\n\n)([A-Za-z0-9+/=\n]{500,})(?=\n\n--)", signed)
     der = base64.b64decode(coded)

@@ -5,7 +5,7 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +108,14 @@ def opened(browser: Browser, service: LiveService) -> Iterator[Opened]:
 
 def button(page: Page | Locator, name: str) -> None:
     page.get_by_role("button", name=name, exact=True).click()
+
+
+def fill_in(page: Page, act: str, fields: Mapping[str, str], place: Locator | None = None) -> None:
+    """Fill in, by their labels, fields of the dialog that a button opens, of a place or the page, and send them."""
+    button(place or page, act)
+    for label, text in fields.items():
+        page.get_by_label(label, exact=label == "Name").fill(text)
+    button(page.get_by_role("dialog"), act)
 
 
 def confirm(page: Page, act: str, name: str) -> None:

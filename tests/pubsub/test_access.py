@@ -99,10 +99,6 @@ def publish(topic: str = "topic", data: bytes = b"x") -> Any:
     return pb.PublishRequest.pb()(topic=f"projects/P/topics/{topic}", messages=[pb.PubsubMessage.pb()(data=data)])
 
 
-def pull() -> Any:
-    return pb.PullRequest.pb()(subscription=SUBSCRIPTION, max_messages=1, return_immediately=True)
-
-
 def policy(*users: str, role: str = "roles/pubsub.publisher", etag: bytes = b"") -> Any:
     found = Policy(etag=etag)
     if users:
@@ -116,7 +112,8 @@ def test_a_token_comes_as_bearer_or_as_an_api_key(guarded: Guarded) -> None:
     admin = guarded.service.token
     for metadata in ((("authorization", f"Bearer {admin}"),), (("x-goog-api-key", admin),)):
         assert refused(guarded.channel, PUBLISHER + "Publish", publish(), metadata=metadata) == ("OK", "")
-    assert guarded.asked(SUBSCRIBER + "Pull", pull(), token)[0] == "PERMISSION_DENIED"
+    pull = pb.PullRequest.pb()(subscription=SUBSCRIPTION, max_messages=1, return_immediately=True)
+    assert guarded.asked(SUBSCRIBER + "Pull", pull, token)[0] == "PERMISSION_DENIED"
     absent = pb.GetTopicRequest.pb()(topic="projects/Q/topics/topic")
     assert guarded.asked(PUBLISHER + "GetTopic", absent, token)[0] in ("PERMISSION_DENIED", "NOT_FOUND")
 

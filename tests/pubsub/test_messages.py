@@ -465,7 +465,9 @@ def told_to_client(world: World, subscription: str, ask: Acknowledged, ids: list
     streaming = world.subscriber.subscribe(subscription, lambda _: None, flow_control=few)
     try:
         futures: list[Future[Any]] = [Future() for _ in ids]
-        ask(manager_of(streaming)._dispatcher, ids, futures)
+        manager: Any = vars(streaming)["_StreamingPullFuture__manager"]
+        wait_until(manager._exactly_once_delivery_enabled)  # the first response says so
+        ask(manager._dispatcher, ids, futures)
         errors = [each.exception(SECONDS) for each in futures]
         answers = zip(errors, futures, strict=True)
         return [str(getattr(error, "error_code", "") or each.result()) for error, each in answers]
@@ -496,10 +498,3 @@ def test_what_is_said_of_a_very_long_name_is_short(world: World) -> None:
     name = "x" * 100_000
     code, text = world.refused("/google.pubsub.v1.Publisher/GetTopic", GetTopic(topic=name))
     assert (code, len(text)) == ("INVALID_ARGUMENT", 1000)
-
-
-def manager_of(streaming: Any) -> Any:
-    """Return what works for a subscriber, when it knows of exactly-once delivery."""
-    manager: Any = vars(streaming)["_StreamingPullFuture__manager"]
-    wait_until(manager._exactly_once_delivery_enabled)  # the first response says so
-    return manager

@@ -25,11 +25,6 @@ INVALID, NOT_FOUND = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND
 PRECONDITION, UNAVAILABLE = grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNAVAILABLE
 
 
-def update(world: World, **fields: object) -> None:
-    request = {"subscription": {"name": world.subscription(), **fields}, "update_mask": {"paths": list(fields)}}
-    world.subscriber.update_subscription(request=request)
-
-
 DEADLINE = "Invalid ack deadline given (ack_deadline="
 NO_MESSAGE = "The request is no valid message of its type."
 
@@ -111,7 +106,9 @@ def test_each_ping_is_answered_with_the_properties_of_that_moment(world: World) 
     world.made(enable_message_ordering=True)
     stream = world.opened()
     for flag in (True, False):
-        update(world, enable_exactly_once_delivery=flag)
+        change = {"name": world.subscription(), "enable_exactly_once_delivery": flag}
+        mask = {"paths": ["enable_exactly_once_delivery"]}
+        world.subscriber.update_subscription(request={"subscription": change, "update_mask": mask})
         for data in (b"", b"x"):
             world.publish(data) if data else stream.send()
             answer = stream.next()

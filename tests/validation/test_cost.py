@@ -5,7 +5,6 @@ import json
 import os
 import random
 import signal
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -195,11 +194,8 @@ def task(schema: dict[str, Any], *pieces: Piece, every: bool = True) -> Task:
     return Task("json", json.dumps(schema), None, pieces, every)
 
 
-def payloads(*documents: object) -> Sequence[Piece]:
-    return [Piece(number, PAYLOAD, json.dumps(document).encode()) for number, document in enumerate(documents)]
-
-
-NUMBERS = task({"type": "number"}, *payloads(1, "a", 2, "b"))
+PAYLOADS = (b"1", b'"a"', b"2", b'"b"')
+NUMBERS = task({"type": "number"}, *(Piece(number, PAYLOAD, payload) for number, payload in enumerate(PAYLOADS)))
 SLOW = task(ENDLESS_SCHEMA, Piece(0, PAYLOAD, LONG_TEXT))
 
 

@@ -236,16 +236,13 @@ def test_a_range_is_published_again_in_order_and_marked(spark: SparkSession, gar
     }  # fmt: skip
 
     # Killed after all was published and before that was written down: nothing comes a second time.
-    progress = replay_job.read_progress(tmp_path / "work", _replay(tmp_path / "work"))
+    replayed = json.loads((tmp_path / "work" / "replay.json").read_text())["replay"]
+    progress = replay_job.read_progress(tmp_path / "work", replayed)
     assert progress is not None
     assert progress.done
     replay_job.keep(tmp_path / "work", progress.behind(progress.start))
     replay_job.run(replay, options)
     assert len(garden.client.call(wire.read_topic(garden.name, "again"))) == 4
-
-
-def _replay(work: Path) -> str:
-    return str(json.loads((work / "replay.json").read_text())["replay"])
 
 
 READING = {

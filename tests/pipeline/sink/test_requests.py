@@ -28,15 +28,12 @@ MAP = pa.map_(pa.string(), pa.string())
 def _messages(
     columns: dict[str, Any], topic: str | None = "rain", order_by: tuple[str, ...] = ()
 ) -> list[tuple[str, Any]]:
-    batch = pa.RecordBatch.from_pydict({name: _array(name, values) for name, values in columns.items()})
+    arrays = {name: pa.array(values, MAP if name == "attributes" else None) for name, values in columns.items()}
+    batch = pa.RecordBatch.from_pydict(arrays)
     kinds = {"data": "binary", "attributes": "map<string,string>", "lane": "int", "offset": "bigint"}
     schema = _schema(", ".join(f"{name} {kinds.get(name, 'string')}" for name in columns))
     rows = Rows(layout(schema, topic, order_by), partition=3)
     return [("/".join(lane), json.loads(message.body)) for lane, message in rows.messages(batch)]
-
-
-def _array(name: str, values: list[Any]) -> pa.Array:
-    return pa.array(values, MAP) if name == "attributes" else pa.array(values)
 
 
 def _schema(text: str) -> T.StructType:

@@ -325,15 +325,12 @@ def said(message: str) -> Iterator[dict[str, str]]:
             yield {key.strip(): value.strip() for key, value in pairs}
 
 
-def halves_up(number: str) -> int:
-    return int(Decimal(number).quantize(Decimal(1), ROUND_HALF_UP))
-
-
 @pytest.mark.parametrize("message", [CASO, NOTEBOOKS, PODS], ids=["cASO", "notebooks", "pods"])
 def test_times_add_up_to_what_the_text_says(message: str) -> None:
     expected: Counter[str] = Counter()
     for each in said(message):
-        expected.update({name: halves_up(each[name]) for name in ("WallDuration", "CpuDuration")}, records=1)
+        times = ((name, Decimal(each[name])) for name in ("WallDuration", "CpuDuration"))
+        expected.update({name: int(time.quantize(Decimal(1), ROUND_HALF_UP)) for name, time in times}, records=1)
 
     found: Counter[str] = Counter()
     for row in read(message):

@@ -17,7 +17,6 @@ from ams.pipeline.errors import WrongOption
 from ams.pipeline.jobs.accounting import summaries
 from ams.pipeline.jobs.accounting.job import TABLES, Options, prepared_database, refresh, run
 from ams.pipeline.jobs.accounting.summaries import JOB_SUMMARIES, RECORDS
-from ams.pipeline.running import Run
 from ams.pipeline.tables import rows_of
 from ams.tables.snapshot import open_table
 from demo.pipeline.samples import Sample
@@ -97,13 +96,6 @@ def lines(frame: DataFrame, head: Sequence[str]) -> list[Line]:
     return sorted(tuple(shown(row[name]) for name in head) for row in frame.select(*head).collect())
 
 
-def check(run: Run) -> None:
-    for name in RESULTS:
-        head, rows = expected(name)
-        found = rows_of(run.spark, run.work / "results" / name)
-        assert lines(found, head) == rows, name
-
-
 @pytest.mark.long
 def test_the_worked_example_comes_out_as_by_hand_from_messages_twice_late_and_in_any_order(
     spark: SparkSession, database: str, tmp_path: Path
@@ -117,7 +109,9 @@ def test_the_worked_example_comes_out_as_by_hand_from_messages_twice_late_and_in
         job = recorded_run(spark, tmp_path, batch)
         run(job, Options())
 
-    check(job)
+    for name in RESULTS:
+        head, rows = expected(name)
+        assert lines(rows_of(spark, job.work / "results" / name), head) == rows, name
     with closing(psycopg.connect(database)) as connection:
         for name in RESULTS:
             kept = connection.execute(f"SELECT count(*) FROM accounting_{name}").fetchone()

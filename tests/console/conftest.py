@@ -52,7 +52,6 @@ class Api:
         return self._service.ask(method, path, body)
 
     def topic(self, project: str, *bodies: bytes, name: str = "t") -> None:
-        """Make a topic with messages of these bodies."""
         self("PUT", f"/projects/{project}/topics/{name}")
         if bodies:
             self.publish(project, *({"data": data(each)} for each in bodies), topic=name)
@@ -72,7 +71,6 @@ def api(service: LiveService) -> Api:
 
 @pytest.fixture
 def project(api: Api, request: pytest.FixtureRequest) -> str:
-    """Make a project for one test."""
     name = re.sub(r"\W", "-", request.node.name).strip("-")
     api("POST", f"/projects/{name}", {})
     return name

@@ -108,8 +108,6 @@ def test_who_is_not_let_in_and_open_routes_are_not_counted(admin: httpx.Client) 
 
 
 class Connections:
-    """Connections of clients, each with one open socket."""
-
     def __init__(self, service: Served, stack: contextlib.ExitStack) -> None:
         self.service, self._stack, self._opened = service, stack, 0
 
@@ -175,7 +173,6 @@ BEYOND_WAITING = "Quota waitingPulls of the project is exceeded: its limit is 1"
 
 @pytest.fixture(scope="module")
 def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A service whose pulls wait for long."""
     with served(tmp_path_factory.mktemp("patient") / "ams-data", pull_wait=PATIENCE_SECONDS) as service:
         service.ask("POST", "/projects/P", {})
         service.ask("PUT", TOPIC, {})

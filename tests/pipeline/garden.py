@@ -69,7 +69,6 @@ class Garden:
         return name
 
     def cursor(self, subscription: str) -> int:
-        """Return where a subscription stands."""
         return self.client.project(self.name).subscription(subscription).offsets().current
 
     def user(self, role: str) -> str:

@@ -195,8 +195,6 @@ def test_what_is_missing_or_forbidden_is_told(three: Garden) -> None:
 
 
 class Open(Protocol):
-    """Opens a reader of a garden."""
-
     def __call__(self, garden: Garden, **options: str) -> StreamReader: ...
 
 

@@ -57,7 +57,6 @@ class Guarded:
         return name, made["token"]
 
     def asked(self, method: str, request: object, token: str = "", **more: str) -> tuple[str, str]:
-        """Return code and text of a call."""
         token = token or self.service.token
         metadata = (*bearer(token), *more.items())
         return refused(self.channel, method, request, metadata=metadata)

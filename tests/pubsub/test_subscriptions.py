@@ -277,7 +277,6 @@ def reach(receiver: Receiving, name: str = ISSUER) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def pushing(tmp_path_factory: pytest.TempPathFactory, running_receiver: Receiving) -> Iterator[LiveService]:
-    """A service that may deliver to the receiver."""
     data = tmp_path_factory.mktemp("pushing") / "data"
     with live_service(data, *EMULATOR, environment=reach(running_receiver)) as service:
         yield service
@@ -285,7 +284,6 @@ def pushing(tmp_path_factory: pytest.TempPathFactory, running_receiver: Receivin
 
 @pytest.fixture
 def place(pushing: LiveService) -> Iterator[World]:
-    """A project of its own there."""
     with grpc.insecure_channel(pushing.pubsub) as channel:
         yield world_at(channel, pushing)
 

@@ -357,5 +357,4 @@ def _run(writer: DataStreamWriter) -> None:
 
 
 def _texts(garden: Garden, topic: str) -> list[str]:
-    """Return the data of all messages of a topic."""
     return [message.payload().decode() for message in garden.client.call(wire.read_topic(garden.name, topic))]

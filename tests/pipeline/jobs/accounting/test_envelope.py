@@ -56,7 +56,6 @@ class Senders:
 
 
 def name_of(slashes: str) -> list[tuple[str, str]]:
-    """Return the parts of a name in slash form."""
     return [(label, value) for label, _, value in (part.partition("=") for part in slashes.split("/")[1:])]
 
 

@@ -474,10 +474,8 @@ async def test_a_message_that_cannot_be_put_aside_now_is_later() -> None:
 async def test_p8_draining_finishes_what_is_in_flight_with_its_acknowledgement_and_pulls_no_more() -> None:
     async with working(3, closed()) as bench:
         await wait_until_async(lambda: bench.sender.in_flight)
-        draining = asyncio.create_task(bench.drain(5))
-        await asyncio.sleep(0.01)
-        bench.sender.open.set()
-        await draining
+        asyncio.get_running_loop().call_later(0.01, bench.sender.open.set)
+        await bench.drain(5)
 
     assert bench.upstream.acknowledged == [0]
     assert bench.upstream.pulls == [1]
@@ -496,10 +494,8 @@ async def test_p8_draining_waits_for_no_other_attempt_when_the_delivery_fails() 
     async with working(1, closed(ERROR)) as bench:
         bench.naps.hold.clear()
         await wait_until_async(lambda: bench.sender.in_flight)
-        draining = asyncio.create_task(bench.drain(60))
-        await asyncio.sleep(0.01)
-        bench.sender.open.set()
-        await draining
+        asyncio.get_running_loop().call_later(0.01, bench.sender.open.set)
+        await bench.drain(60)
 
         assert bench.naps.taken == []
 

@@ -257,7 +257,6 @@ SETTINGS: dict[str, Any] = {
     "max_message_bytes": 100_000, "max_body_bytes": 900 * KIB, "max_buffered_bytes": 900 * KIB,
     "max_unread_bytes": 900_000, "max_header_bytes": 4096,
 }  # fmt: skip
-IMPATIENT = pytest.mark.parametrize("seconds", [0.3])
 
 
 @pytest.fixture
@@ -283,7 +282,7 @@ def large(size: int, headers: bytes = KEY) -> bytes:
     return said(PUBLISH, b'{"messages":[%b]}' % b",".join([b'{"data":"%b"}' % (b"QUFB" * 12_800)] * count), headers)
 
 
-@IMPATIENT
+@pytest.mark.parametrize("seconds", [0.3])
 @pytest.mark.parametrize("size", [len(MESSAGE), 80 * KIB])
 async def test_a_body_that_comes_too_slowly_is_refused(limited_way: Way, size: int) -> None:
     said_ = said(PUBLISH, MESSAGE + b" " * (size - len(MESSAGE)))

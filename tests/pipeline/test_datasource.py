@@ -314,8 +314,7 @@ def test_a_topic_that_was_made_again_and_has_grown_past_the_checkpoint_is_not_ta
     three.subscription("spark", "plants")
     begun = stream(three, topic="plants", startingOffsets="earliest")
     start = begun.latestOffset(begun.initialOffset(), ALL)
-    three.client.project(three.name).topic("plants").delete()
-    three.topic("plants", numbered(9))
+    three.remake("plants", 9)
 
     with pytest.raises(DataLoss, match=r"/plants was deleted and made again .* begin with a new checkpoint"):
         stream(three, topic="plants").latestOffset(start, ALL)
@@ -334,8 +333,7 @@ def test_a_batch_that_was_planned_of_an_older_topic_is_not_read_of_the_new_one(t
     begin = reader.initialOffset()
     [partition] = reader.partitions(begin, reader.latestOffset(begin, ALL))
     assert sum(batch.num_rows for batch in reader.read(partition)) == 3
-    three.client.project(three.name).topic("plants").delete()
-    three.topic("plants", numbered(9))
+    three.remake("plants", 9)
 
     with pytest.raises(DataLoss, match="was deleted and made again"):
         list(reader.read(partition))

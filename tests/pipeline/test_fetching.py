@@ -68,9 +68,6 @@ def test_a_batch_has_as_much_as_it_may_and_there_is(ranges: list[tuple[int, int]
             assert found[topic] - start >= most * (ends[topic] - start) // max(total, most)
 
 
-TOPIC = Name("garden", "plants")
-
-
 def stored(offset: int) -> Stored:
     return Stored(Offset(offset), Milliseconds(offset), message(f"{offset:04}", {"n": str(offset)}).fragment)
 
@@ -104,7 +101,7 @@ def answer(*pieces: Sequence[int], stop: int | None = None, end: int = 10, first
 def read(stub: Stub, stop: int = 10, *, fail: bool = True, seconds: float = 5.0) -> pa.Table:
     access = Access(endpoint=stub.url, token="t", ca=None, retry_seconds=seconds)
     with Service(access) as service:
-        batches = Fetch(service, Part(TOPIC, 0, stop), fail_on_data_loss=fail).batches()
+        batches = Fetch(service, Part(Name("garden", "plants"), 0, stop), fail_on_data_loss=fail).batches()
         return pa.Table.from_batches(batches, schema=MESSAGE)
 
 

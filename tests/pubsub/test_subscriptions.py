@@ -339,12 +339,9 @@ def test_a_delivery_is_wrapped_and_its_token_is_checked_by_the_published_keys(
 
 def checked(token: str, service: LiveService, audience: str) -> dict[str, object]:
     """Check a token as a receiver does that knows the issuer's URL only."""
-    told = httpx.get(
-        service.base_url + "/.well-known/openid-configuration", trust_env=False, timeout=PATIENCE_SECONDS
-    ).json()
-    keys = httpx.get(
-        service.base_url + told["jwks_uri"].removeprefix(told["issuer"]), trust_env=False, timeout=PATIENCE_SECONDS
-    ).json()
+    with httpx.Client(base_url=service.base_url, trust_env=False, timeout=PATIENCE_SECONDS) as client:
+        told = client.get("/.well-known/openid-configuration").json()
+        keys = client.get(told["jwks_uri"].removeprefix(told["issuer"])).json()
     known = {each.key_id: each for each in jwt.PyJWKSet.from_dict(keys).keys}
     key = known[jwt.get_unverified_header(token)["kid"]]
     return dict(jwt.decode(token, key, algorithms=["RS256"], audience=audience, issuer=told["issuer"]))

@@ -39,7 +39,6 @@ HOOK = "https://chat.example/hooks/abcdefghij"
 CHAT = {"type": MATTERMOST, "mattermost_url": HOOK}
 DEAD = {"dead_letter_topic": "dead", "max_delivery_attempts": 3}
 ERROR, REFUSED, AWAY = EndpointAnswer(500, ""), SendFailed("refused"), Away("no connection")
-UNPROCESSABLE = EndpointAnswer(422, "")
 EACH_SECOND, SLOW = {"retry_period": 1000}, {"retry_policy": SLOWSTART}
 
 
@@ -446,7 +445,7 @@ async def test_the_status_names_a_message_that_holds_up_those_behind_it(
 
 @pytest.mark.parametrize(("answers", "config"), [
     *(([EndpointAnswer(status, "")] * 9, DEAD) for status in (408, 425, 429, 502, 503, 504)),
-    ([REFUSED] * 9, DEAD), ([UNPROCESSABLE] * 30, {}),
+    ([REFUSED] * 9, DEAD), ([EndpointAnswer(422, "")] * 30, {}),
 ])  # fmt: skip
 async def test_what_tells_nothing_of_a_message_and_what_has_no_dead_letter_topic_puts_none_aside(
     answers: list[Any], config: dict[str, Any]

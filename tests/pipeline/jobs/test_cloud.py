@@ -339,7 +339,6 @@ def test_what_cannot_be_read_says_why(data: bytes, reason: str) -> None:
 
 
 MISHAPS = Mishaps(late=0.2, doubled=0.2, broken=0.1)
-EVERY = timedelta(minutes=10)
 SPOILT = (b"no colon", b"hello", b"\xff", b",X=", b": X=", b'"Id"', b"_ie")
 NOW = datetime(2024, 3, 6, 7, tzinfo=UTC)
 OPTIONS = Options(now=NOW.isoformat())
@@ -347,7 +346,7 @@ OPTIONS = Options(now=NOW.isoformat())
 
 @pytest.mark.long
 def test_the_latest_description_of_each_site_counts_in_any_order(spark: SparkSession, tmp_path: Path) -> None:
-    told = published(messages(2, date(2024, 3, 5), sites=6, images=4, mishaps=MISHAPS), every=EVERY)
+    told = published(messages(2, date(2024, 3, 5), sites=6, images=4, mishaps=MISHAPS), every=timedelta(minutes=10))
     shuffled = list(told)
     Random(1).shuffle(shuffled)
     one = recorded_run(spark, tmp_path / "one", told)

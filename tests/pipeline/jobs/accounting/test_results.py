@@ -22,8 +22,6 @@ from ams.tables.snapshot import open_table
 from demo.pipeline.samples import Sample
 from tests.pipeline.jobs.recorded import published, quarantined, recorded_run
 
-ENDED = datetime(2024, 3, 5, tzinfo=UTC)
-
 
 def frame(spark: SparkSession, schema: StructType, *rows: dict[str, Any]) -> DataFrame:
     return spark.createDataFrame([tuple(row.get(name) for name in schema.names) for row in rows], schema)
@@ -47,7 +45,7 @@ def test_a_machine_used_in_a_month_what_it_did_not_use_before(spark: SparkSessio
 def test_a_row_of_one_record_says_its_message_and_of_the_same_records_the_first(spark: SparkSession) -> None:
     machine = {"month": "2024-03", "site": "SITE-B", "vm_id": "a", "wall": 10, "vms": 1}
     told = {**machine, "jobs": 3, "wall": 20}
-    sources = [("p", "t", offset, str(offset), ENDED) for offset in (7, 5, 6)]
+    sources = [("p", "t", offset, str(offset), datetime(2024, 3, 5, tzinfo=UTC)) for offset in (7, 5, 6)]
     records = frame(spark, RECORDS, *({**machine, "source": source} for source in sources))
     later = frame(spark, RECORDS, *({**told, "source": source} for source in sources)).union(records)
 

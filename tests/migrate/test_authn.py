@@ -196,8 +196,7 @@ def test_all_goes_over_as_a_dry_run_said_with_bindings_of_their_users(authn: Aut
     assert {host: each["port"] for host, each in methods.items()} == {HOST: 443, "web.example": 8444}
     bindings, bob = authn.bindings(), ams.ask("GET", "/users/bob")["uuid"]
     assert {name: each["unique_key"] for name, each in bindings.items()} == {
-        "ann": ANN, "bob": bob, "devel": GONE, "strange": "id-of-web", "a-name-of-old": ANN,
-        "old": ANN,
+        "ann": ANN, "bob": bob, "devel": GONE, "strange": "id-of-web", "a-name-of-old": ANN, "old": ANN,
     }  # fmt: skip
     assert bindings["old"]["auth_identifier"] == "CN=old,O=EGI,C=GR"
     assert bindings["old"]["auth_type"] == "x509"

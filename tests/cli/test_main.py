@@ -236,9 +236,6 @@ def test_a_reader_that_goes_away_ends_it_quietly(environment: dict[str, str]) ->
     assert (ran.returncode, ran.stderr) == (141, b"")
 
 
-NOBODY = "https://127.0.0.1:1"
-
-
 def complete(ams: Ams, line: str, **variables: str) -> list[str]:
     """Return what bash would be offered at the end of the line."""
     words = line.split(" ")
@@ -289,7 +286,7 @@ def test_commands_complete_what_they_take(prepared: Ams, line: str, offered: str
 
 
 def test_whatever_goes_wrong_completes_nothing_and_says_nothing(ams: Ams) -> None:
-    assert complete(ams, "ams topics show r", AMS_ENDPOINT=NOBODY) == []
+    assert complete(ams, "ams topics show r", AMS_ENDPOINT="https://127.0.0.1:1") == []
     assert complete(ams, "ams topics show r", AMS_ENDPOINT="") == []
     assert complete(ams, "ams topics show r", AMS_TOKEN="wrong") == []
     assert complete(ams, "ams topics show r", AMS_UNKNOWN="x", AMS_PROFILE="nowhere") == []

@@ -196,7 +196,6 @@ def file(tmp_path: Path) -> str:
 
 @pytest.fixture
 async def data(tmp_path: Path) -> Path:
-    """Make a data folder with 20 messages."""
     folder = tmp_path / "data"
     folder.mkdir()
     (folder / "ams-data").write_text("1\n")

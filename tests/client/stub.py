@@ -44,7 +44,6 @@ class Stub:
 
 @contextlib.contextmanager
 def stub_server() -> Iterator[Stub]:
-    """Serve on a free port of this machine."""
     stub = Stub()
 
     class Handler(QuietHandler):

@@ -168,11 +168,9 @@ def sent(stub: Stub) -> list[tuple[str | None, str | None]]:
     return [(headers.get("authorization"), headers.get("x-api-key")) for _, _, headers, _ in stub.requests]
 
 
-@pytest.mark.parametrize(
-    ("shown", "expected"),
-    [({"bearer": "abc.def.ghi"}, ("Bearer abc.def.ghi", None)), ({"token": "t0ken"}, (None, "t0ken"))],
-    ids=["bearer", "of AMS"],
-)
+@pytest.mark.parametrize(("shown", "expected"), [
+    ({"bearer": "abc.def.ghi"}, ("Bearer abc.def.ghi", None)), ({"token": "t0ken"}, (None, "t0ken")),
+], ids=["bearer", "of AMS"])  # fmt: skip
 def test_a_token_is_sent_in_the_header_of_its_kind_alone(
     face: str, stub: Stub, shown: dict[str, str], expected: tuple[str | None, str | None]
 ) -> None:

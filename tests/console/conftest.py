@@ -5,7 +5,7 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,6 @@ class Api:
         return self._service.ask(method, path, body)
 
     def topic(self, project: str, *bodies: bytes, name: str = "t") -> None:
-        """Make a topic with messages of these bodies."""
         self("PUT", f"/projects/{project}/topics/{name}")
         if bodies:
             self.publish(project, *({"data": data(each)} for each in bodies), topic=name)
@@ -72,7 +71,6 @@ def api(service: LiveService) -> Api:
 
 @pytest.fixture
 def project(api: Api, request: pytest.FixtureRequest) -> str:
-    """Make a project for one test."""
     name = re.sub(r"\W", "-", request.node.name).strip("-")
     api("POST", f"/projects/{name}", {})
     return name
@@ -108,6 +106,14 @@ def opened(browser: Browser, service: LiveService) -> Iterator[Opened]:
 
 def button(page: Page | Locator, name: str) -> None:
     page.get_by_role("button", name=name, exact=True).click()
+
+
+def fill_in(page: Page, act: str, fields: Mapping[str, str], place: Locator | None = None) -> None:
+    """Fill in, by their labels, fields of the dialog that a button opens, of a place or the page, and send them."""
+    button(place or page, act)
+    for label, text in fields.items():
+        page.get_by_label(label, exact=label == "Name").fill(text)
+    button(page.get_by_role("dialog"), act)
 
 
 def confirm(page: Page, act: str, name: str) -> None:

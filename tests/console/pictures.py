@@ -59,7 +59,6 @@ PAGES = pages(PROJECT, "readings", "archive", "reading") | {
 
 
 def main() -> None:
-    """Draw all pages."""
     parser = argparse.ArgumentParser(prog="python -m tests.console.pictures", description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--minutes", type=float, default=3.0, help="of work before they are drawn (default: 3)")

@@ -6,13 +6,12 @@ import json
 import re
 from pathlib import Path
 
-import httpx
 import pytest
 from playwright.sync_api import Dialog, Page, expect
 
-from tests.console.conftest import Api, Opened, button, confirm, data, row
+from tests.console.conftest import Api, Opened, button, confirm, data, fill_in, row
 from tests.support.service import LiveService
-from tests.support.waiting import PATIENCE_SECONDS, wait_until
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.chromium, pytest.mark.node, pytest.mark.long]
 
@@ -26,23 +25,18 @@ def shown_token(page: Page) -> str:
     return token
 
 
-def status(service: LiveService, token: str) -> int:
-    return httpx.get(
-        f"{service.base_url}/v1/users/profile", headers={"x-api-key": token}, trust_env=False, timeout=PATIENCE_SECONDS
-    ).status_code
+def status(service: LiveService, token: str, path: str = "/users/profile") -> int:
+    with service.http() as client:
+        return client.get(path, headers={"x-api-key": token}).status_code
 
 
 def test_a_schema_gets_a_second_revision_and_the_difference_is_seen(opened: Opened, api: Api, project: str) -> None:
     page = opened(f"p/{project}/schemas")
-    button(page, "New schema")
-    page.get_by_label("Name", exact=True).fill("reading")
-    page.get_by_label("What payloads must be").fill('{"type": "object", "required": ["site"]}')
-    button(page.get_by_role("dialog"), "New schema")
+    fields = {"Name": "reading", "What payloads must be": '{"type": "object", "required": ["site"]}'}
+    fill_in(page, "New schema", fields)
     expect(page.get_by_role("heading", name="reading")).to_be_visible()
 
-    button(page, "New revision")
-    page.get_by_label("What payloads must be").fill('{"type": "object", "required": ["place"]}')
-    button(page.get_by_role("dialog"), "New revision")
+    fill_in(page, "New revision", {"What payloads must be": '{"type": "object", "required": ["place"]}'})
     expect(page.get_by_role("dialog")).to_have_count(0)
     page.get_by_role("tab", name="Revisions").click()
 
@@ -82,9 +76,7 @@ def test_a_project_admin_gives_members_new_tokens(opened: Opened, api: Api, serv
 
 def test_a_member_is_made_changed_and_removed(opened: Opened, api: Api, service: LiveService, project: str) -> None:
     page = opened(f"p/{project}/members")
-    button(page, "New user")
-    page.get_by_label("Name", exact=True).fill(f"{project}-sensor")
-    button(page.get_by_role("dialog"), "New user")
+    fill_in(page, "New user", {"Name": f"{project}-sensor"})
     token = shown_token(page)
     assert status(service, token) == 200
 
@@ -104,20 +96,13 @@ def test_a_member_is_made_changed_and_removed(opened: Opened, api: Api, service:
 
 def test_a_named_token_is_shown_once_and_revoked(opened: Opened, service: LiveService, project: str) -> None:
     page = opened("tokens")
-    button(page, "New token")
-    page.get_by_label("Name", exact=True).fill(project)
-    page.get_by_label("Rights").fill("topics:publish everywhere")
-    button(page.get_by_role("dialog"), "New token")
+    fill_in(page, "New token", {"Name": project, "Rights": "topics:publish everywhere"})
     expect(page.get_by_role("dialog").get_by_role("alert")).to_be_visible()  # and nothing typed is lost
     page.get_by_label("Rights").fill(f"projects:show projects/{project}")
     button(page.get_by_role("dialog"), "New token")
     token = shown_token(page)
     expect(row(page, project)).to_contain_text(f"projects:show on projects/{project}")
-    headers = {"x-api-key": token}
-    asked = httpx.get(
-        f"{service.base_url}/v1/projects/{project}", headers=headers, trust_env=False, timeout=PATIENCE_SECONDS
-    )
-    assert asked.status_code == 200
+    assert status(service, token, f"/projects/{project}") == 200
 
     button(row(page, project), "Revoke…")
     confirm(page, "Revoke", project)
@@ -132,9 +117,7 @@ def test_registrations_are_accepted_and_declined(opened: Opened, api: Api, servi
 
     button(row(page, f"{project}-yes"), "Accept")
     assert status(service, shown_token(page)) == 200
-    button(row(page, f"{project}-no"), "Decline")
-    page.get_by_label("Why").fill("twice")
-    button(page.get_by_role("dialog"), "Decline")
+    fill_in(page, "Decline", {"Why": "twice"}, row(page, f"{project}-no"))
 
     expect(row(page, f"{project}-yes")).to_contain_text("accepted")
     expect(row(page, f"{project}-no")).to_contain_text("declined twice")
@@ -152,11 +135,8 @@ def test_a_user_is_made_changed_bound_and_deleted(opened: Opened, api: Api, proj
     expect(page.get_by_role("heading", name=name).first).to_be_visible()
 
     page.get_by_role("tab", name="Identities").click()
-    button(page, "New identity")
-    page.get_by_label("Name", exact=True).fill("checkin")
-    page.get_by_label("Issuer").fill("https://aai.example/auth")
-    page.get_by_label("Subject").fill("abc@egi.example")
-    button(page.get_by_role("dialog"), "New identity")
+    fields = {"Name": "checkin", "Issuer": "https://aai.example/auth", "Subject": "abc@egi.example"}
+    fill_in(page, "New identity", fields)
     expect(row(page, "abc@egi.example")).to_be_visible()
 
     page.get_by_role("tab", name="About").click()
@@ -172,10 +152,7 @@ def test_a_user_is_made_changed_bound_and_deleted(opened: Opened, api: Api, proj
 
 def test_an_issuer_is_added_changed_and_removed(opened: Opened, api: Api, project: str) -> None:
     page = opened("issuers")
-    button(page, "New issuer")
-    page.get_by_label("Name", exact=True).fill(project)
-    page.get_by_label("Fields").fill("{")
-    button(page.get_by_role("dialog"), "New issuer")
+    fill_in(page, "New issuer", {"Name": project, "Fields": "{"})
     expect(page.get_by_role("dialog").get_by_role("alert")).to_be_visible()
     page.get_by_label("Fields").fill('{"url": "https://aai.example/auth", "audiences": ["ams"]}')
     button(page.get_by_role("dialog"), "New issuer")
@@ -230,10 +207,8 @@ def test_usage_is_shown_by_month_and_downloaded(opened: Opened, api: Api, projec
 
 def test_a_project_is_changed_and_deleted_with_its_name_typed(opened: Opened, api: Api, project: str) -> None:
     page = opened()
-    button(row(page, project), "Change")
-    page.get_by_label("What it is for").fill("trying")
-    page.get_by_label("Seconds that messages are kept").fill("3600")
-    button(page.get_by_role("dialog"), "Change")
+    fields = {"What it is for": "trying", "Seconds that messages are kept": "3600"}
+    fill_in(page, "Change", fields, row(page, project))
     expect(row(page, project)).to_contain_text("trying")
     assert api("GET", f"/projects/{project}")["retentionSeconds"] == 3600
 
@@ -360,9 +335,7 @@ def test_a_service_that_goes_away_is_said_over_what_it_said_before(opened: Opene
 
 def test_a_secret_that_is_shown_once_stays_until_it_was_copied(opened: Opened, project: str) -> None:
     page = opened(f"p/{project}/members")
-    button(page, "New user")
-    page.get_by_label("Name", exact=True).fill(f"{project}-new")
-    button(page.get_by_role("dialog"), "New user")
+    fill_in(page, "New user", {"Name": f"{project}-new"})
     once = page.get_by_role("dialog", name="The token")
     expect(once).to_be_visible()
 

@@ -44,18 +44,17 @@ HEADER, EMPTY_HEADER = [(b"x-api-key", b"h")], [(b"x-api-key", b"")]
 BEARER, BASIC = [(b"authorization", b"bearer b")], [(b"authorization", b"Basic b")]
 
 
-@pytest.mark.parametrize(
-    ("option", "headers", "query", "token"),
-    [("both", HEADER, b"key=q", "h"), ("both", HEADER, b"", "h"), ("both", EMPTY_HEADER, b"key=q", "q"),
-     ("both", [], b"key=q", "q"), ("both", [], b"", None), ("both", [(b"authorization", b"h")], b"Key=q", None),
-     ("both", BEARER, b"key=q", "b"), ("both", [*BEARER, *HEADER], b"key=q", "h"),
-     ("both", [*EMPTY_HEADER, *BEARER], b"", "b"), ("both", BASIC, b"key=q", "q"), ("both", BASIC, b"", None),
-     ("header", BEARER, b"key=q", "b"), ("header", BASIC, b"key=q", None), ("header", HEADER, b"key=q", "h"),
-     ("header", [], b"key=q", None), ("header", EMPTY_HEADER, b"key=q", None),
-     ("key", BEARER, b"key=q", "q"), ("key", BEARER, b"", None), ("key", HEADER, b"key=q", "q"),
-     ("key", HEADER, b"", None), ("key", [], b"a=1&key=q&key=r", "q"), ("key", [], b"key=", None),
-     ("key", [], b"key=a%2Bb", "a+b"), ("key", [], b"?&key=q", "q")],
-)  # fmt: skip
+@pytest.mark.parametrize(("option", "headers", "query", "token"), [
+    ("both", HEADER, b"key=q", "h"), ("both", HEADER, b"", "h"), ("both", EMPTY_HEADER, b"key=q", "q"),
+    ("both", [], b"key=q", "q"), ("both", [], b"", None), ("both", [(b"authorization", b"h")], b"Key=q", None),
+    ("both", BEARER, b"key=q", "b"), ("both", [*BEARER, *HEADER], b"key=q", "h"),
+    ("both", [*EMPTY_HEADER, *BEARER], b"", "b"), ("both", BASIC, b"key=q", "q"), ("both", BASIC, b"", None),
+    ("header", BEARER, b"key=q", "b"), ("header", BASIC, b"key=q", None), ("header", HEADER, b"key=q", "h"),
+    ("header", [], b"key=q", None), ("header", EMPTY_HEADER, b"key=q", None),
+    ("key", BEARER, b"key=q", "q"), ("key", BEARER, b"", None), ("key", HEADER, b"key=q", "q"),
+    ("key", HEADER, b"", None), ("key", [], b"a=1&key=q&key=r", "q"), ("key", [], b"key=", None),
+    ("key", [], b"key=a%2Bb", "a+b"), ("key", [], b"?&key=q", "q"),
+])  # fmt: skip
 def test_3_1_where_the_token_is_read(
     option: str, headers: list[tuple[bytes, bytes]], query: bytes, token: str | None
 ) -> None:
@@ -85,15 +84,14 @@ def test_4_what_is_no_integer_is_no_size_of_a_page(size: str) -> None:
 PROXIES = networks("127.0.0.1, 10.0.0.0/8,::1", "trusted_proxies")
 
 
-@pytest.mark.parametrize(
-    ("peer", "forwarded", "address"),
-    [("192.0.2.1", [], "192.0.2.1"), ("192.0.2.1", ["198.51.100.1"], "192.0.2.1"),  # anybody may write it
-     ("127.0.0.1", ["198.51.100.1"], "198.51.100.1"), ("127.0.0.1", ["203.0.113.9, 198.51.100.1"], "198.51.100.1"),
-     ("127.0.0.1", ["203.0.113.9", "198.51.100.1, 10.1.2.3"], "198.51.100.1"),
-     ("127.0.0.1", ["10.1.2.3"], "10.1.2.3"), ("127.0.0.1", ["198.51.100.1, unknown"], "127.0.0.1"),
-     ("127.0.0.1", [""], "127.0.0.1"), ("127.0.0.1", [], "127.0.0.1"), (None, ["198.51.100.1"], ""),
-     ("::ffff:127.0.0.1", ["::ffff:198.51.100.1"], "198.51.100.1"), ("::1", ["2001:DB8::0:1"], "2001:db8::1")],
-)  # fmt: skip
+@pytest.mark.parametrize(("peer", "forwarded", "address"), [
+    ("192.0.2.1", [], "192.0.2.1"), ("192.0.2.1", ["198.51.100.1"], "192.0.2.1"),  # anybody may write it
+    ("127.0.0.1", ["198.51.100.1"], "198.51.100.1"), ("127.0.0.1", ["203.0.113.9, 198.51.100.1"], "198.51.100.1"),
+    ("127.0.0.1", ["203.0.113.9", "198.51.100.1, 10.1.2.3"], "198.51.100.1"),
+    ("127.0.0.1", ["10.1.2.3"], "10.1.2.3"), ("127.0.0.1", ["198.51.100.1, unknown"], "127.0.0.1"),
+    ("127.0.0.1", [""], "127.0.0.1"), ("127.0.0.1", [], "127.0.0.1"), (None, ["198.51.100.1"], ""),
+    ("::ffff:127.0.0.1", ["::ffff:198.51.100.1"], "198.51.100.1"), ("::1", ["2001:DB8::0:1"], "2001:db8::1"),
+])  # fmt: skip
 def test_the_client_is_the_last_hop_that_is_no_proxy_of_ours(peer: str | None, forwarded: list[str], address: str):
     headers = [(b"x-forwarded-for", each.encode()) for each in forwarded]
 
@@ -142,12 +140,11 @@ def test_11_4_what_is_finer_than_a_millisecond_is_rounded_up() -> None:
     assert zulu_time("1969-12-31T23:59:59.999Z") == -1
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "2024-01-02", "2024-01-02T03:04Z", "2024-01-02T03:04:05.Z", "2024-01-02t03:04:05Z", "2024-01-02T03:04:05z",
-     "2024-01-02T24:00:01Z", "2024-01-02T03:04:60Z", "0000-01-01T00:00:00Z", "2024-01-02T03:04:05.678+00:00",
-     " 2024-01-02T03:04:05Z", "2024-01-02T03:04:05Z\n", "٢٠٢٤-01-02T03:04:05Z", "12024-01-02T03:04:05Z"],
-)  # fmt: skip
+@pytest.mark.parametrize("text", [
+    "", "2024-01-02", "2024-01-02T03:04Z", "2024-01-02T03:04:05.Z", "2024-01-02t03:04:05Z", "2024-01-02T03:04:05z",
+    "2024-01-02T24:00:01Z", "2024-01-02T03:04:60Z", "0000-01-01T00:00:00Z", "2024-01-02T03:04:05.678+00:00",
+    " 2024-01-02T03:04:05Z", "2024-01-02T03:04:05Z\n", "٢٠٢٤-01-02T03:04:05Z", "12024-01-02T03:04:05Z",
+])  # fmt: skip
 def test_11_4_everything_else_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput, match=r"^Time is not in valid Zulu format\.$"):
         zulu_time(text)
@@ -167,15 +164,12 @@ async def answered(app: App, method: str, *headers: tuple[bytes, bytes]) -> dict
     return {"status": start["status"], **dict(start["headers"])}
 
 
-@pytest.mark.parametrize(
-    ("lines", "allowed"),
-    [
-        ([PUT, (ASKED, b"content-type"), (ASKED, b"x-api-key")], b"content-type,x-api-key"),
-        ([PUT, (PUT[0], b"BREW")], b""),
-        *(([PUT, (ASKED, name)], name) for name in (b"authorization", b"idempotency-key", b"if-match")),
-        ([PUT, (ASKED, b"x-other"), (ASKED, b"x-api-key")], None),
-    ],
-)
+@pytest.mark.parametrize(("lines", "allowed"), [
+    ([PUT, (ASKED, b"content-type"), (ASKED, b"x-api-key")], b"content-type,x-api-key"),
+    ([PUT, (PUT[0], b"BREW")], b""),
+    *(([PUT, (ASKED, name)], name) for name in (b"authorization", b"idempotency-key", b"if-match")),
+    ([PUT, (ASKED, b"x-other"), (ASKED, b"x-api-key")], None),
+])  # fmt: skip
 async def test_1_4_all_lines_of_asked_headers_count_and_of_several_methods_the_first(
     lines: list[tuple[bytes, bytes]], allowed: bytes | None
 ) -> None:
@@ -222,14 +216,13 @@ def test_every_error_has_a_status_and_the_envelope(kind: type[AmsError]) -> None
 INTERNAL = (500, "INTERNAL_SERVER_ERROR")
 
 
-@pytest.mark.parametrize(
-    ("kind", "wire", "text", "seconds"),
-    [(errors.RateLimited, (429, "RESOURCE_EXHAUSTED"), "Too many requests", 1),
-     (errors.Overloaded, (503, "UNAVAILABLE"), None, 2), (errors.Unavailable, INTERNAL, "Backend Error", 2),
-     (errors.LogUnavailable, INTERNAL, "Backend Error", 2),
-     (errors.RegistryUnavailable, INTERNAL, "Internal error while querying datastore", 2),
-     (errors.NotAcceptable, (406, "NOT_ACCEPTABLE"), None, None)],
-)  # fmt: skip
+@pytest.mark.parametrize(("kind", "wire", "text", "seconds"), [
+    (errors.RateLimited, (429, "RESOURCE_EXHAUSTED"), "Too many requests", 1),
+    (errors.Overloaded, (503, "UNAVAILABLE"), None, 2), (errors.Unavailable, INTERNAL, "Backend Error", 2),
+    (errors.LogUnavailable, INTERNAL, "Backend Error", 2),
+    (errors.RegistryUnavailable, INTERNAL, "Internal error while querying datastore", 2),
+    (errors.NotAcceptable, (406, "NOT_ACCEPTABLE"), None, None),
+])  # fmt: skip
 def test_errors_that_no_row_of_the_contract_asks_for_have_their_code_word_text_and_time(
     kind: type[AmsError], wire: tuple[int, str], text: str | None, seconds: int | None
 ) -> None:

@@ -22,8 +22,6 @@ GROUP = "urn:mace:egi.eu:group:monitoring.egi.eu"
 
 @dataclass
 class Installation:
-    """The service, its issuers, and one client."""
-
     service: Served
     data: Path
     client: httpx.Client

@@ -96,15 +96,13 @@ NO = NotReached("no connection")
 REFUSED = Answer(503, b"busy", [(b"retry-after", b"2")])
 
 
-@pytest.mark.parametrize(
-    ("answers", "owners", "answer", "asked"),
-    [([], [b"done"], b"done", []), ([BUSY, DONE], [A, B], Answer(200, b"{}", []), [b"a.example", b"::1"]),
-     ([BUSY], [A, b"done"], b"done", [b"a.example"]), ([NO], [A, b"done"], b"done", [b"a.example"]),
-     ([BUSY], [A, A], REFUSED, [b"a.example"]), ([BUSY, BUSY], [A, B, A], REFUSED, [b"a.example", b"::1"])],
-    ids=["what this node does is asked nowhere", "when the owner changed the new one is asked",
-         "what nobody owns any more is done here", "nor reaches", "an owner that is busy is asked once",
-         "owners that name each other end it"],
-)  # fmt: skip
+@pytest.mark.parametrize(("answers", "owners", "answer", "asked"), [
+    ([], [b"done"], b"done", []), ([BUSY, DONE], [A, B], Answer(200, b"{}", []), [b"a.example", b"::1"]),
+    ([BUSY], [A, b"done"], b"done", [b"a.example"]), ([NO], [A, b"done"], b"done", [b"a.example"]),
+    ([BUSY], [A, A], REFUSED, [b"a.example"]), ([BUSY, BUSY], [A, B, A], REFUSED, [b"a.example", b"::1"]),
+], ids=["what this node does is asked nowhere", "when the owner changed the new one is asked",
+        "what nobody owns any more is done here", "nor reaches", "an owner that is busy is asked once",
+        "owners that name each other end it"])  # fmt: skip
 async def test_whom_a_request_is_sent_to(
     answers: list[Response | Exception], owners: list[OwnedElsewhere | bytes], answer: object, asked: list[bytes]
 ) -> None:
@@ -115,11 +113,9 @@ async def test_whom_a_request_is_sent_to(
     assert set(site.doubted) == ({SubscriptionId("s")} if asked else set())
 
 
-@pytest.mark.parametrize(
-    ("answer", "owners", "error", "message"),
-    [(NO, [A, A], OwnedElsewhere, None), (RequestFailed("half an answer"), [A], Unavailable, OUTCOME_UNKNOWN)],
-    ids=["an owner that cannot be reached", "what may have been done is not sent again"],
-)
+@pytest.mark.parametrize(("answer", "owners", "error", "message"), [
+    (NO, [A, A], OwnedElsewhere, None), (RequestFailed("half an answer"), [A], Unavailable, OUTCOME_UNKNOWN),
+], ids=["an owner that cannot be reached", "what may have been done is not sent again"])  # fmt: skip
 async def test_without_an_answer_of_the_owner_there_is_none(
     answer: Exception, owners: list[OwnedElsewhere], error: type[Exception], message: str | None
 ) -> None:

@@ -60,11 +60,10 @@ async def test_a_request_takes_the_lane_when_its_head_is_known(way: Way) -> None
     assert way.on_lane == 6
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [b"Origin: https://example.org", b"Connection: close", b"Expect: something",
-     b"Connection: Upgrade\r\nUpgrade: h2c"],
-)  # fmt: skip
+@pytest.mark.parametrize("headers", [
+    b"Origin: https://example.org", b"Connection: close", b"Expect: something",
+    b"Connection: Upgrade\r\nUpgrade: h2c",
+])  # fmt: skip
 async def test_these_requests_never_take_the_lane(way: Way, headers: bytes) -> None:
     assert await statuses(way, *[said(PUBLISH, MESSAGE, KEY + headers + b"\r\n")] * 3) == [200] * 3
     assert way.on_lane == 0
@@ -271,11 +270,10 @@ async def test_requests_behind_a_pull_that_waits_are_answered_after_it(warm_way:
 PARALLEL = "/projects/P/subscriptions/W"
 
 
-@pytest.mark.parametrize(
-    ("verb", "told"),
-    [("DELETE", b"Subscription doesn't exist"), ("detach", b"Subscription is detached"), ("nack", b'"ackId"'),
-     ("seek", b'"ackId"')],
-)  # fmt: skip
+@pytest.mark.parametrize(("verb", "told"), [
+    ("DELETE", b"Subscription doesn't exist"), ("detach", b"Subscription is detached"), ("nack", b'"ackId"'),
+    ("seek", b'"ackId"'),
+])  # fmt: skip
 async def test_a_waiting_pull_of_a_parallel_subscription_is_woken(tmp_path: Path, verb: str, told: bytes) -> None:
     async with one_way(tmp_path / "data", lane=True, pull_wait=30) as way:
         pull = f"/v1{PARALLEL}:pull".encode()

@@ -179,10 +179,9 @@ async def test_an_answer_that_is_not_read_is_given_up_at_the_end_of_a_stop_or_wh
     await wait_until_async(lambda: way.kept() == (0, 0, 0, 0))
 
 
-@pytest.mark.parametrize(
-    "arrived", [*(PUBLISHED[:end] for end in (5, -len(MESSAGE), -len(MESSAGE) + 1, -1)), LARGE[: len(LARGE) // 2]],
-    ids=["line", "head", "a byte of the body", "all but a byte", "half of a large one"],
-)  # fmt: skip
+@pytest.mark.parametrize("arrived", [
+    *(PUBLISHED[:end] for end in (5, -len(MESSAGE), -len(MESSAGE) + 1, -1)), LARGE[: len(LARGE) // 2],
+], ids=["line", "head", "a byte of the body", "all but a byte", "half of a large one"])  # fmt: skip
 async def test_a_client_that_leaves_before_its_request_is_whole_stores_nothing(way: Way, arrived: bytes) -> None:
     _, protocol = await way.begin(arrived)
     protocol.connection_lost(None)
@@ -258,7 +257,6 @@ SETTINGS: dict[str, Any] = {
     "max_message_bytes": 100_000, "max_body_bytes": 900 * KIB, "max_buffered_bytes": 900 * KIB,
     "max_unread_bytes": 900_000, "max_header_bytes": 4096,
 }  # fmt: skip
-IMPATIENT = pytest.mark.parametrize("seconds", [0.3])
 
 
 @pytest.fixture
@@ -284,7 +282,7 @@ def large(size: int, headers: bytes = KEY) -> bytes:
     return said(PUBLISH, b'{"messages":[%b]}' % b",".join([b'{"data":"%b"}' % (b"QUFB" * 12_800)] * count), headers)
 
 
-@IMPATIENT
+@pytest.mark.parametrize("seconds", [0.3])
 @pytest.mark.parametrize("size", [len(MESSAGE), 80 * KIB])
 async def test_a_body_that_comes_too_slowly_is_refused(limited_way: Way, size: int) -> None:
     said_ = said(PUBLISH, MESSAGE + b" " * (size - len(MESSAGE)))

@@ -51,11 +51,10 @@ def sending(*events: Event) -> Receive:
     return receive
 
 
-@pytest.mark.parametrize(
-    ("events", "body"),
-    [([last(b"0123456789")], b"0123456789"), ([more(b"01"), more(b""), last(b"23")], b"0123"),
-     ([{"type": "http.request"}], b"")],
-)  # fmt: skip
+@pytest.mark.parametrize(("events", "body"), [
+    ([last(b"0123456789")], b"0123456789"), ([more(b"01"), more(b""), last(b"23")], b"0123"),
+    ([{"type": "http.request"}], b""),
+])  # fmt: skip
 async def test_a_body_is_read_whole_in_whatever_pieces_it_comes(events: list[Event], body: bytes) -> None:
     assert await Bodies(10, 100, 1).read([(b"content-length", b"x")], sending(*events)) == body
 
@@ -186,11 +185,10 @@ def test_a_budget_is_a_part_of_the_memory_that_the_process_may_take() -> None:
     assert affordable(1000) == 1000
 
 
-@pytest.mark.parametrize(
-    ("kind", "verb", "left"),
-    [("ordered", "acknowledge", 0), ("parallel", "acknowledge", 0), ("parallel", "nack", 10_000),
-     ("parallel", "modifyAckDeadline", 0)],
-)  # fmt: skip
+@pytest.mark.parametrize(("kind", "verb", "left"), [
+    ("ordered", "acknowledge", 0), ("parallel", "acknowledge", 0), ("parallel", "nack", 10_000),
+    ("parallel", "modifyAckDeadline", 0),
+])  # fmt: skip
 def test_11_1_all_of_a_large_pull_with_long_names_can_be_answered_in_one_body(
     service: Served, kind: str, verb: str, left: int
 ) -> None:
@@ -238,18 +236,16 @@ LARGE = (413, "Message size is too large")
 NO_GZIP = (400, "Request body is not gzip")
 
 
-@pytest.mark.parametrize(
-    ("coding", "body", "answer"),
-    [*((coding, ZIPPED, DONE) for coding in ("gzip", "GZIP", "x-gzip")),
-     ("gzip", gzip.compress(MESSAGE[:9]) + gzip.compress(MESSAGE[9:]), DONE),
-     *(("gzip", gzip.compress(b" " * size + MESSAGE), DONE) for size in (65_535, 65_536, 65_537, LIMIT - len(MESSAGE))),
-     *((coding, MESSAGE, DONE) for coding in ("identity", "", None)),
-     *((coding, ZIPPED, OTHER) for coding in ("br", "deflate", "zstd", "gzip, gzip", "gzip, identity")),
-     *(("gzip", gzip.compress(b" " * size), LARGE) for size in (LIMIT + 1, 50_000_000)),
-     *(("gzip", body, NO_GZIP) for body in (MESSAGE, gzip.compress(b"") * 5000, ZIPPED[:-3], ZIPPED + b"more",
-                                            zlib.compress(MESSAGE), b"\x1f\x8b"))],
-    ids=range(24),
-)  # fmt: skip
+@pytest.mark.parametrize(("coding", "body", "answer"), [
+    *((coding, ZIPPED, DONE) for coding in ("gzip", "GZIP", "x-gzip")),
+    ("gzip", gzip.compress(MESSAGE[:9]) + gzip.compress(MESSAGE[9:]), DONE),
+    *(("gzip", gzip.compress(b" " * size + MESSAGE), DONE) for size in (65_535, 65_536, 65_537, LIMIT - len(MESSAGE))),
+    *((coding, MESSAGE, DONE) for coding in ("identity", "", None)),
+    *((coding, ZIPPED, OTHER) for coding in ("br", "deflate", "zstd", "gzip, gzip", "gzip, identity")),
+    *(("gzip", gzip.compress(b" " * size), LARGE) for size in (LIMIT + 1, 50_000_000)),
+    *(("gzip", body, NO_GZIP) for body in (MESSAGE, gzip.compress(b"") * 5000, ZIPPED[:-3], ZIPPED + b"more",
+                                           zlib.compress(MESSAGE), b"\x1f\x8b")),
+], ids=range(24))  # fmt: skip
 def test_gzip_is_decoded_within_the_limit_and_no_other_coding(
     small: Served, coding: str | None, body: bytes, answer: tuple[int, str]
 ) -> None:

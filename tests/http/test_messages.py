@@ -75,13 +75,11 @@ def test_1_2_there_may_be_thousands_of_unknown_fields_and_too_many_are_refused_b
         READER.read(members(MAX_MEMBERS + 1))
 
 
-@pytest.mark.parametrize(
-    "body",
-    [b'{"ackIds": ["b"], "ACKIDS": 5}', b'{"Many": [{"MAXMESSAGES": "1"}]}', b" ",
-     b"{} x", b'{"ackIds": [1]}', b'{"ackIds": [null]}', b'{"pushConfig": []}', b'{"ackIds": ["\xff"]}',
-     b'{"a":' * 100_000, b"[" * 100_000],
-    ids=range(10),
-)  # fmt: skip
+@pytest.mark.parametrize("body", [
+    b'{"ackIds": ["b"], "ACKIDS": 5}', b'{"Many": [{"MAXMESSAGES": "1"}]}', b" ",
+    b"{} x", b'{"ackIds": [1]}', b'{"ackIds": [null]}', b'{"pushConfig": []}', b'{"ackIds": ["\xff"]}',
+    b'{"a":' * 100_000, b"[" * 100_000,
+], ids=range(10))  # fmt: skip
 def test_1_2_wrong_types_in_any_spelling_and_no_json_are_the_parse_error_of_the_route(body: bytes) -> None:
     with pytest.raises(InvalidInput, match="parse error"):
         READER.read(body)
@@ -340,19 +338,17 @@ def test_a_big_body_is_read_as_plainly_in_place_and_by_a_worker(
 HI = {"data": "aGk="}
 
 
-@pytest.mark.parametrize(
-    "body",
-    [{"messages": [{"data": "QUJD", "attributes": {"n": str(number)}} for number in range(10_000)]},
-     {"messages": [{"data": "QUJD", "orderingKey": str(number % 7)} for number in range(10_000)]},
-     {"messages": [{"data": "QUJD" * 100_000}] * 7}, {"messages": [*[HI] * 40_000, {"data": "aGk"}]},
-     {"messages": [*[HI] * 40_000, {"data": "\r\n\n"}]},
-     {"messages": [*[HI] * 40_000, HI | {"orderingKey": "k" * 1025}]}, {"messages": [{"data": "*" * BIG_BODY}]},
-     {"messages": [HI] * MAX_MESSAGES}, {"messages": [{"attributes": {"n": "{,[" * MAX_MESSAGES}}]},
-     {"messages": [0] * (MAX_MESSAGES + 1)}, {"messages": 7, "x": [0] * (MAX_MESSAGES + 1)},
-     {"messages": [{"attributes": [0] * BIG_BODY}]}, {"messages": [{"attributes": "," * BIG_BODY}]}],
-    ids=["many", "with keys", "large", "bad", "empty", "long key", "large and bad", "as many as may be",
-         "braces in a text", "numbers", "no list", "attributes of numbers", "attributes that are a text"],
-)  # fmt: skip
+@pytest.mark.parametrize("body", [
+    {"messages": [{"data": "QUJD", "attributes": {"n": str(number)}} for number in range(10_000)]},
+    {"messages": [{"data": "QUJD", "orderingKey": str(number % 7)} for number in range(10_000)]},
+    {"messages": [{"data": "QUJD" * 100_000}] * 7}, {"messages": [*[HI] * 40_000, {"data": "aGk"}]},
+    {"messages": [*[HI] * 40_000, {"data": "\r\n\n"}]},
+    {"messages": [*[HI] * 40_000, HI | {"orderingKey": "k" * 1025}]}, {"messages": [{"data": "*" * BIG_BODY}]},
+    {"messages": [HI] * MAX_MESSAGES}, {"messages": [{"attributes": {"n": "{,[" * MAX_MESSAGES}}]},
+    {"messages": [0] * (MAX_MESSAGES + 1)}, {"messages": 7, "x": [0] * (MAX_MESSAGES + 1)},
+    {"messages": [{"attributes": [0] * BIG_BODY}]}, {"messages": [{"attributes": "," * BIG_BODY}]},
+], ids=["many", "with keys", "large", "bad", "empty", "long key", "large and bad", "as many as may be",
+        "braces in a text", "numbers", "no list", "attributes of numbers", "attributes that are a text"])  # fmt: skip
 def test_large_ones_are_read_as_plainly_too(runner: asyncio.Runner, pool: CountedPool, body: object) -> None:
     text = json.dumps(body).encode()
 
@@ -412,11 +408,10 @@ async def test_what_no_worker_does_is_done_in_place_and_nobody_waits_for_one_to_
     await pool.close()
 
 
-@pytest.mark.parametrize(
-    ("said", "waits"),
-    [(b"", True), (b"false", True), (b'"false"', True), (b"true", False), (b'"true"', False), (b'""', False),
-     (b'"no"', False)],
-)  # fmt: skip
+@pytest.mark.parametrize(("said", "waits"), [
+    (b"", True), (b"false", True), (b'"false"', True), (b"true", False), (b'"true"', False), (b'""', False),
+    (b'"no"', False),
+])  # fmt: skip
 def test_10_1_only_false_or_nothing_waits(said: bytes, waits: bool) -> None:
     body = b'{"returnImmediately": %b}' % said if said else b"{}"
 

@@ -88,18 +88,17 @@ def error_in(answer: bytes, status: int) -> str:
     return str(error["message"])
 
 
-@pytest.mark.parametrize(
-    "said",
-    [b"GET\r\n\r\n", b"nonsense\r\n\r\n", b"GET /v1/version HTTP/9.9\r\n\r\n",
-     b"GET /v1/version HTTP/0.9\r\nhost: x\r\n\r\n", b"GET /v1/version HTTP/2.0\r\nhost: x\r\n\r\n",
-     b"GET /v1/version RTSP/1.0\r\nhost: x\r\n\r\n", b"OPTIONS /v1/version RTSP/1.1\r\nhost: x\r\n\r\n",
-     b"SOURCE /v1/version ICE/1.0\r\nhost: x\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\0" * 40,
-     b"GET /v1/version HTTP/1.1\r\nhost ams.example\r\n\r\n", b"GET /v1/version HTTP/1.1\r\nx: \0\r\n\r\n",
-     HEAD + b"content-length: x\r\n\r\n", HEAD + b"content-length: -1\r\n\r\n",
-     HEAD + b"content-length: 2\r\ncontent-length: 3\r\n\r\n{}",
-     HEAD + b"content-length: 2\r\ntransfer-encoding: chunked\r\n\r\n{}",
-     HEAD + b"content-length: 99999999999999999999999\r\n\r\n", HEAD + b"transfer-encoding: chunked\r\n\r\nzz\r\n"],
-)  # fmt: skip
+@pytest.mark.parametrize("said", [
+    b"GET\r\n\r\n", b"nonsense\r\n\r\n", b"GET /v1/version HTTP/9.9\r\n\r\n",
+    b"GET /v1/version HTTP/0.9\r\nhost: x\r\n\r\n", b"GET /v1/version HTTP/2.0\r\nhost: x\r\n\r\n",
+    b"GET /v1/version RTSP/1.0\r\nhost: x\r\n\r\n", b"OPTIONS /v1/version RTSP/1.1\r\nhost: x\r\n\r\n",
+    b"SOURCE /v1/version ICE/1.0\r\nhost: x\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\0" * 40,
+    b"GET /v1/version HTTP/1.1\r\nhost ams.example\r\n\r\n", b"GET /v1/version HTTP/1.1\r\nx: \0\r\n\r\n",
+    HEAD + b"content-length: x\r\n\r\n", HEAD + b"content-length: -1\r\n\r\n",
+    HEAD + b"content-length: 2\r\ncontent-length: 3\r\n\r\n{}",
+    HEAD + b"content-length: 2\r\ntransfer-encoding: chunked\r\n\r\n{}",
+    HEAD + b"content-length: 99999999999999999999999\r\n\r\n", HEAD + b"transfer-encoding: chunked\r\n\r\nzz\r\n",
+])  # fmt: skip
 def test_what_is_no_http_is_refused_in_the_envelope(strict: Served, said: bytes) -> None:
     assert error_in(say(strict, said), 400)
 
@@ -225,14 +224,12 @@ def test_a_request_that_offers_to_upgrade_may_stand_between_others(strict: Serve
     assert b'"description":"kept"' in answers
 
 
-@pytest.mark.parametrize(
-    ("rest", "reason"),
-    [(b"?" + b"a&" * 100 + b" HTTP/1.1\r\n\r\n", "Query has too many fields: at most 100"),
-     (b" HTTP/1.1\r\n" + b"x: y\r\n" * 101 + b"\r\n", "Request header is too large"),
-     (b"?" + b"x" * 8000, "Request header is too large"),
-     (b" HTTP/1.1\r\nx: " + b"x" * 8000, "Request header is too large")],
-    ids=["fields of a query", "headers", "a line without end", "a header without end"],
-)  # fmt: skip
+@pytest.mark.parametrize(("rest", "reason"), [
+    (b"?" + b"a&" * 100 + b" HTTP/1.1\r\n\r\n", "Query has too many fields: at most 100"),
+    (b" HTTP/1.1\r\n" + b"x: y\r\n" * 101 + b"\r\n", "Request header is too large"),
+    (b"?" + b"x" * 8000, "Request header is too large"),
+    (b" HTTP/1.1\r\nx: " + b"x" * 8000, "Request header is too large"),
+], ids=["fields of a query", "headers", "a line without end", "a header without end"])  # fmt: skip
 def test_a_head_over_the_limit_is_refused_before_it_ends(strict: Served, rest: bytes, reason: str) -> None:
     assert error_in(say(strict, b"GET /v1/version" + rest), 400) == reason
 
@@ -256,12 +253,10 @@ def test_a_pull_may_wait_longer_than_a_request_may_take_to_arrive(impatient: Ser
     assert time.monotonic() - started > PATIENCE
 
 
-@pytest.mark.parametrize(
-    ("begun", "drop"),
-    [(b"GET /v1/ver", b"s"), (b"GET /v1/version HTTP/1.1\r\nx: ", b"y"), (HEAD + b"content-length: 50\r\n\r\n", b""),
-     (HEAD + b"content-length: 50\r\n\r\n{", b" ")],
-    ids=["line", "header", "no body", "body"],
-)  # fmt: skip
+@pytest.mark.parametrize(("begun", "drop"), [
+    (b"GET /v1/ver", b"s"), (b"GET /v1/version HTTP/1.1\r\nx: ", b"y"), (HEAD + b"content-length: 50\r\n\r\n", b""),
+    (HEAD + b"content-length: 50\r\n\r\n{", b" "),
+], ids=["line", "header", "no body", "body"])  # fmt: skip
 def test_a_client_that_drips_is_given_up(impatient: Served, begun: bytes, drop: bytes) -> None:
     answer = b""
     with connect(impatient) as client:

@@ -50,11 +50,10 @@ def answers(client: httpx.Client, method: str, path: str, count: int, body: obje
     return [client.request(method, path, json=body).status_code for _ in range(count)]
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "body"),
-    [("POST", "/projects/P/topics/t:publish", PUBLISH), ("GET", "/projects/P/topics", None), ("GET", "/users", None),
-     ("GET", "/users/profile", None), ("GET", "/users/usageReport?start_date=x", None)],
-)  # fmt: skip
+@pytest.mark.parametrize(("method", "path", "body"), [
+    ("POST", "/projects/P/topics/t:publish", PUBLISH), ("GET", "/projects/P/topics", None), ("GET", "/users", None),
+    ("GET", "/users/profile", None), ("GET", "/users/usageReport?start_date=x", None),
+])  # fmt: skip
 def test_a_user_beyond_its_rate_is_told_when_to_come_back(
     service: Served, admin: httpx.Client, method: str, path: str, body: object
 ) -> None:
@@ -109,8 +108,6 @@ def test_who_is_not_let_in_and_open_routes_are_not_counted(admin: httpx.Client) 
 
 
 class Connections:
-    """Connections of clients, each with one open socket."""
-
     def __init__(self, service: Served, stack: contextlib.ExitStack) -> None:
         self.service, self._stack, self._opened = service, stack, 0
 
@@ -176,7 +173,6 @@ BEYOND_WAITING = "Quota waitingPulls of the project is exceeded: its limit is 1"
 
 @pytest.fixture(scope="module")
 def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A service whose pulls wait for long."""
     with served(tmp_path_factory.mktemp("patient") / "ams-data", pull_wait=PATIENCE_SECONDS) as service:
         service.ask("POST", "/projects/P", {})
         service.ask("PUT", TOPIC, {})

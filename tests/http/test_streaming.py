@@ -72,14 +72,11 @@ async def topic(service: Served) -> AsyncIterator[Topic]:
         yield topic
 
 
-@pytest.mark.parametrize(
-    ("accept", "form"),
-    [
-        ("", LINES), ("*/*", LINES), ("text/html", LINES), (LINES, LINES), ("application/json", LINES),
-        (ARROW, ARROW), (ARROW.upper(), ARROW), (f"{ARROW};q=0.5, */*", ARROW), (f"{LINES},{ARROW}", ARROW),
-        (f"{ARROW}; q=0", LINES), (f"{ARROW};q=0.00, */*", LINES), (",,", LINES), (f"{ARROW};q=0.01", ARROW),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("accept", "form"), [
+    ("", LINES), ("*/*", LINES), ("text/html", LINES), (LINES, LINES), ("application/json", LINES),
+    (ARROW, ARROW), (ARROW.upper(), ARROW), (f"{ARROW};q=0.5, */*", ARROW), (f"{LINES},{ARROW}", ARROW),
+    (f"{ARROW}; q=0", LINES), (f"{ARROW};q=0.00, */*", LINES), (",,", LINES), (f"{ARROW};q=0.01", ARROW),
+])  # fmt: skip
 def test_arrow_comes_when_it_is_named_and_json_lines_otherwise(accept: str, form: str) -> None:
     assert wanted_form(accept) == form
 

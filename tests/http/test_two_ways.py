@@ -87,8 +87,6 @@ async def test_requests_are_answered_alike_on_kafka_and_postgresql(tmp_path: Pat
 
 # Rights
 
-USERS = ("ann", "bob")
-ROLES = ("publisher", "consumer", "project_admin")
 OF_SCHEMA = b'{"messages":[{"data":"%b"}]}' % ALLOWED
 HOT = [(PUBLISH, MESSAGE), (PUBLISH, OF_SCHEMA), (PULL, NOW), (ACKNOWLEDGE, ID)]
 _MADE = re.compile(rb'"token":"([!-~]+?)"')
@@ -97,8 +95,8 @@ _FURNITURE = (
     ("PUT", "/projects/P/topics/T", ""),
     ("PUT", "/projects/P/subscriptions/S", '{"topic":"projects/P/topics/T"}'),
 )
-roles = st.sets(st.sampled_from(ROLES), max_size=2)
-users = st.sampled_from(USERS)
+roles = st.sets(st.sampled_from(("publisher", "consumer", "project_admin")), max_size=2)
+users = st.sampled_from(("ann", "bob"))
 lifetimes = st.integers(60, 120)
 
 

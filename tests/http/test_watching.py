@@ -54,7 +54,6 @@ class View:
                 return said
 
     async def counts(self, condition: Callable[[Any], bool]) -> Any:
-        """Return the first counts that meet a condition."""
         while not condition(said := await self.until("counts")):
             pass
         return said
@@ -90,7 +89,6 @@ class Client:
         return token
 
     async def refused(self, query: str, token: str = "") -> tuple[int, str]:
-        """Return how a view is refused."""
         answer = await self.http.get(self.at(f"/projects/$P:watch?{query}"), headers={"x-api-key": token or self.token})
         return answer.status_code, answer.json()["error"]["message"]
 

@@ -86,7 +86,6 @@ def imported(found: Converted, folder: Path) -> Path:
 
 
 def counts(found: Converted) -> Mapping[str, int]:
-    """Return how many of what is compared."""
     return {
         "users": len(found.users), "topics": len(found.topics),
         "messages": sum(each.bounds.end - each.bounds.first for each in found.topics),

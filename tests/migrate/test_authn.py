@@ -194,13 +194,9 @@ def test_all_goes_over_as_a_dry_run_said_with_bindings_of_their_users(authn: Aut
     assert f"service type ams was old-ams and is {types['ams']['uuid']}" in ran.stderr
     methods = {each["host"]: each for each in authn.get("/authm")["auth_methods"]}
     assert {host: each["port"] for host, each in methods.items()} == {HOST: 443, "web.example": 8444}
-    answer = httpx.get(
-        f"{ams.base_url}/v1/users/bob", headers={"x-api-key": ADMIN}, trust_env=False, timeout=PATIENCE_SECONDS
-    )
-    bindings = authn.bindings()
+    bindings, bob = authn.bindings(), ams.ask("GET", "/users/bob")["uuid"]
     assert {name: each["unique_key"] for name, each in bindings.items()} == {
-        "ann": ANN, "bob": answer.json()["uuid"], "devel": GONE, "strange": "id-of-web", "a-name-of-old": ANN,
-        "old": ANN,
+        "ann": ANN, "bob": bob, "devel": GONE, "strange": "id-of-web", "a-name-of-old": ANN, "old": ANN,
     }  # fmt: skip
     assert bindings["old"]["auth_identifier"] == "CN=old,O=EGI,C=GR"
     assert bindings["old"]["auth_type"] == "x509"

@@ -56,11 +56,10 @@ def test_a_record_is_read_with_kafkas_offset_and_a_time_in_milliseconds(value: b
     assert read(record(), earliest=1709634099999).time == 1709634099999  # times never go back
 
 
-@pytest.mark.parametrize(
-    "value",
-    [None, b"", b"{", b"[]", b"7", b'"x"', b"\xff", record(data=7), record(attributes={"a": 1}), record(attributes="a"),
-     record(attributes=[{"key": "a"}])],
-)  # fmt: skip
+@pytest.mark.parametrize("value", [
+    None, b"", b"{", b"[]", b"7", b'"x"', b"\xff", record(data=7), record(attributes={"a": 1}), record(attributes="a"),
+    record(attributes=[{"key": "a"}]),
+])  # fmt: skip
 def test_what_cannot_be_read_is_a_hole(value: bytes | None) -> None:
     assert message_of(5, value, WRITTEN, 0) is None
 

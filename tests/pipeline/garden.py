@@ -59,6 +59,11 @@ class Garden:
     def publish(self, topic: str, messages: Sequence[Message]) -> None:
         self.client.project(self.name).topic(topic).publish(messages)
 
+    def remake(self, topic: str, messages: int) -> None:
+        """Delete a topic and make it again, with so many messages."""
+        self.client.project(self.name).topic(topic).delete()
+        self.topic(topic, numbered(messages))
+
     def forget(self, topic: str) -> None:
         """Let retention take the messages that a topic has now, once others are published."""
         self.client.call(modify_topic_retention(self.name, topic, 60))
@@ -69,7 +74,6 @@ class Garden:
         return name
 
     def cursor(self, subscription: str) -> int:
-        """Return where a subscription stands."""
         return self.client.project(self.name).subscription(subscription).offsets().current
 
     def user(self, role: str) -> str:

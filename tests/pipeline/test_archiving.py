@@ -58,10 +58,6 @@ class Keeper:
         rows = by_duckdb(self.path, 'SELECT topic, list("offset" ORDER BY "offset") FROM rows GROUP BY 1')
         return dict(rows)
 
-    def remake(self, topic: str, messages: int) -> None:
-        self.garden.client.project(self.garden.name).topic(topic).delete()
-        self.garden.topic(topic, numbered(messages))
-
 
 @pytest.fixture
 def keeper(garden: Garden, tmp_path: Path) -> Keeper:
@@ -168,7 +164,7 @@ def test_a_topic_that_is_named_must_be_there(keeper: Keeper) -> None:
 def test_a_topic_that_was_made_again_ends_the_work_unless_it_is_told_to_go_on(keeper: Keeper) -> None:
     keeper.garden.topic("plants", numbered(2))
     keeper.run()
-    keeper.remake("plants", 5)
+    keeper.garden.remake("plants", 5)
 
     with pytest.raises(DataLoss, match="/plants was deleted and made again since it was archived.* --skip-lost"):
         keeper.run()

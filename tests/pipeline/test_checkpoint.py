@@ -35,14 +35,11 @@ def begun(work: Path) -> Path:
     return work
 
 
-@pytest.mark.parametrize(
-    ("now", "what"),
-    [
-        (changed(name="other"), "name"),
-        (changed(project="other"), "project"),
-        (changed(rows={"source": "topic other", "steps": ("a",)}), "source"),
-    ],
-)
+@pytest.mark.parametrize(("now", "what"), [
+    (changed(name="other"), "name"),
+    (changed(project="other"), "project"),
+    (changed(rows={"source": "topic other", "steps": ("a",)}), "source"),
+])  # fmt: skip
 def test_another_definition_is_refused_whatever_is_accepted(tmp_path: Path, now: Identity, what: str) -> None:
     begun(tmp_path)
 
@@ -175,19 +172,16 @@ def spark(text: str) -> StreamingQueryException:
     return StreamingQueryException(text)
 
 
-@pytest.mark.parametrize(
-    ("line", "kind", "text"),
-    [
-        ("ams.client.errors.NotFound: Topic doesn't exist", client.NotFound, "Topic doesn't exist"),
-        ("ams.client.errors.Unreachable: cannot reach https://a.example", client.Unreachable, "cannot reach https"),
-        ("ams.pipeline.errors.DataLoss: messages 0 to 9", errors.DataLoss, "messages 0 to 9"),
-        ("ams.tables.WrongTable: has other columns", errors.WrongTable, "has other columns"),
-        ("ams.pipeline.errors.WrongOption: option topic: is missing", errors.WrongOption, "option topic: is missing"),
-        ("ams.pipeline.errors.Broken: no number", errors.Failed, "could not be read, and was not set aside: no number"),
-        ("ValueError: bad day", errors.Failed, "Spark gave up: ValueError: bad day"),
-        ("nothing of note", errors.Failed, "Spark gave up: IllegalStateException: something in Java"),
-    ],
-)
+@pytest.mark.parametrize(("line", "kind", "text"), [
+    ("ams.client.errors.NotFound: Topic doesn't exist", client.NotFound, "Topic doesn't exist"),
+    ("ams.client.errors.Unreachable: cannot reach https://a.example", client.Unreachable, "cannot reach https"),
+    ("ams.pipeline.errors.DataLoss: messages 0 to 9", errors.DataLoss, "messages 0 to 9"),
+    ("ams.tables.WrongTable: has other columns", errors.WrongTable, "has other columns"),
+    ("ams.pipeline.errors.WrongOption: option topic: is missing", errors.WrongOption, "option topic: is missing"),
+    ("ams.pipeline.errors.Broken: no number", errors.Failed, "could not be read, and was not set aside: no number"),
+    ("ValueError: bad day", errors.Failed, "Spark gave up: ValueError: bad day"),
+    ("nothing of note", errors.Failed, "Spark gave up: IllegalStateException: something in Java"),
+])  # fmt: skip
 def test_what_a_worker_raised_is_told_in_one_line(line: str, kind: type[Exception], text: str) -> None:
     found = explained(spark(WORKER.format(line)))
 
@@ -234,14 +228,11 @@ def test_what_fails_after_a_run_was_told_to_end_is_an_interruption(error: Except
     assert exit_code(raised.value) is Exit.INTERRUPTED
 
 
-@pytest.mark.parametrize(
-    ("reason", "kind", "text"),
-    [
-        ("Master removed our application: KILLED", Interrupted, "plants was ended by Spark's master: Master removed"),
-        ("Master removed our application: FAILED", Failed, "Spark gave up: Master removed our application: FAILED"),
-        ("All masters are unresponsive! Giving up.", Failed, "Spark gave up: All masters are unresponsive!"),
-    ],
-)
+@pytest.mark.parametrize(("reason", "kind", "text"), [
+    ("Master removed our application: KILLED", Interrupted, "plants was ended by Spark's master: Master removed"),
+    ("Master removed our application: FAILED", Failed, "Spark gave up: Master removed our application: FAILED"),
+    ("All masters are unresponsive! Giving up.", Failed, "Spark gave up: All masters are unresponsive!"),
+])  # fmt: skip
 def test_why_a_master_ended_a_run_is_told(tmp_path: Path, reason: str, kind: type[Exception], text: str) -> None:
     line = f"26/11/23 ERROR Backend: Application has been killed. Reason: {reason}"
     (tmp_path / "log").write_text(f"one\n{line}\n\tat a\n")

@@ -35,45 +35,42 @@ def read(options: dict[str, str], environment: dict[str, str] | None = None) -> 
     return reading(options, environment or {"XDG_CONFIG_HOME": "/nowhere"})
 
 
-@pytest.mark.parametrize(
-    ("options", "option", "reason"),
-    [
-        ({"topic": "plants"}, "endpoint", "no service is named"),
-        (TOPIC | {"endpoint": "ftp://x"}, "endpoint", "an endpoint looks like"),
-        (TOPIC | {"tokenFile": "x"}, "tokenFile", "not both"),
-        ({"endpoint": "http://a.example", "topic": "p/t", "tokenFile": "nowhere"}, "tokenFile", "No such file"),
-        (TOPIC | {"endpoint": "https://ams.example", "ca": "nowhere.pem"}, "ca", "No such file"),
-        ({"profile": "nowhere", "topic": "p/t"}, "profile", "profiles"), (HERE, "topic", "is missing"),
-        (TOPIC | {"subscription": "s"}, "subscription", "only one of them"),
-        (HERE | {"subscription": "s,u"}, "subscription", "only one can be read"),
-        (HERE | {"topic": "a b"}, "topic", "'a b' is no name"), (HERE | {"topic": "a,"}, "topic", "'' is no name"),
-        (HERE | {"topic": "plants,garden/plants"}, "topic", "garden/plants stands there twice"),
-        ({"endpoint": "http://a.example", "topic": "plants"}, "project", "is needed for topic 'plants'"),
-        (TOPIC | {"startingOffset": "earliest"}, "startingoffset", "startingOffsets is meant?"),
-        (TOPIC | {"colour": "green"}, "colour", "no such option"),
-        (TOPIC | {"startingOffsets": "soon"}, "startingOffsets", "'soon' is none of earliest"),
-        (TOPIC | {"startingOffsets": "true"}, "startingOffsets", "is none of"),
-        (TOPIC | {"startingOffsets": "-3"}, "startingOffsets", "is none of"),
-        (TOPIC | {"startingOffsets": '{"plants": "1"}'}, "startingOffsets", "is none of"),
-        (TWO | {"startingOffsets": '{"plants": 1}'}, "startingOffsets", "nothing is said of meadow/birds"),
-        (TWO | {"endingOffsets": '{"plants": 1, "bees": 2}'}, "endingOffsets", "'bees' is not among"),
-        (TOPIC | {"startingTimestamp": "yesterday"}, "startingTimestamp", "is no time"),
-        (TOPIC | {"startingTimestamp": "2024-03-05T10:20:30"}, "startingTimestamp", "is no time"),
-        (TOPIC | {"startingTimestamp": "9" * 30}, "startingTimestamp", "is no time"),
-        (TOPIC | {"startingTimestamp": "0", "startingOffsets": "1"}, "startingTimestamp", "not both"),
-        (TOPIC | {"endingTimestamp": "0", "endingOffsets": "1"}, "endingTimestamp", "not both"),
-        (TOPIC | {"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger", "whole number of at least 1"),
-        (TOPIC | {"maxOffsetsPerTrigger": "9" * 5000}, "maxOffsetsPerTrigger", "or too large"),
-        (TOPIC | {"startingTimestamp": "0001-01-01T00:00:00+14:00"}, "startingTimestamp", "is no time such as"),
-        (TOPIC | {"minPartitions": "2.5"}, "minPartitions", "whole number of at least 1"),
-        (TOPIC | {"failOnDataLoss": "no"}, "failOnDataLoss", "neither true nor false"),
-        (TOPIC | {"retrySeconds": "nan"}, "retrySeconds", "no number of seconds"),
-        (TOPIC | {"retrySeconds": "-1"}, "retrySeconds", "no number of seconds"),
-        (HERE | {"topicPattern": "a,,b"}, "topicPattern", "'a,,b' has an empty pattern"),
-        (TOPIC | {"topicPattern": "a"}, "topicPattern", "give a subscription, topics, or a pattern, only one"),
-        ({"endpoint": "http://a.example", "token": "t", "topicPattern": "a"}, "project", "is needed for topicPattern"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("options", "option", "reason"), [
+    ({"topic": "plants"}, "endpoint", "no service is named"),
+    (TOPIC | {"endpoint": "ftp://x"}, "endpoint", "an endpoint looks like"),
+    (TOPIC | {"tokenFile": "x"}, "tokenFile", "not both"),
+    ({"endpoint": "http://a.example", "topic": "p/t", "tokenFile": "nowhere"}, "tokenFile", "No such file"),
+    (TOPIC | {"endpoint": "https://ams.example", "ca": "nowhere.pem"}, "ca", "No such file"),
+    ({"profile": "nowhere", "topic": "p/t"}, "profile", "profiles"), (HERE, "topic", "is missing"),
+    (TOPIC | {"subscription": "s"}, "subscription", "only one of them"),
+    (HERE | {"subscription": "s,u"}, "subscription", "only one can be read"),
+    (HERE | {"topic": "a b"}, "topic", "'a b' is no name"), (HERE | {"topic": "a,"}, "topic", "'' is no name"),
+    (HERE | {"topic": "plants,garden/plants"}, "topic", "garden/plants stands there twice"),
+    ({"endpoint": "http://a.example", "topic": "plants"}, "project", "is needed for topic 'plants'"),
+    (TOPIC | {"startingOffset": "earliest"}, "startingoffset", "startingOffsets is meant?"),
+    (TOPIC | {"colour": "green"}, "colour", "no such option"),
+    (TOPIC | {"startingOffsets": "soon"}, "startingOffsets", "'soon' is none of earliest"),
+    (TOPIC | {"startingOffsets": "true"}, "startingOffsets", "is none of"),
+    (TOPIC | {"startingOffsets": "-3"}, "startingOffsets", "is none of"),
+    (TOPIC | {"startingOffsets": '{"plants": "1"}'}, "startingOffsets", "is none of"),
+    (TWO | {"startingOffsets": '{"plants": 1}'}, "startingOffsets", "nothing is said of meadow/birds"),
+    (TWO | {"endingOffsets": '{"plants": 1, "bees": 2}'}, "endingOffsets", "'bees' is not among"),
+    (TOPIC | {"startingTimestamp": "yesterday"}, "startingTimestamp", "is no time"),
+    (TOPIC | {"startingTimestamp": "2024-03-05T10:20:30"}, "startingTimestamp", "is no time"),
+    (TOPIC | {"startingTimestamp": "9" * 30}, "startingTimestamp", "is no time"),
+    (TOPIC | {"startingTimestamp": "0", "startingOffsets": "1"}, "startingTimestamp", "not both"),
+    (TOPIC | {"endingTimestamp": "0", "endingOffsets": "1"}, "endingTimestamp", "not both"),
+    (TOPIC | {"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger", "whole number of at least 1"),
+    (TOPIC | {"maxOffsetsPerTrigger": "9" * 5000}, "maxOffsetsPerTrigger", "or too large"),
+    (TOPIC | {"startingTimestamp": "0001-01-01T00:00:00+14:00"}, "startingTimestamp", "is no time such as"),
+    (TOPIC | {"minPartitions": "2.5"}, "minPartitions", "whole number of at least 1"),
+    (TOPIC | {"failOnDataLoss": "no"}, "failOnDataLoss", "neither true nor false"),
+    (TOPIC | {"retrySeconds": "nan"}, "retrySeconds", "no number of seconds"),
+    (TOPIC | {"retrySeconds": "-1"}, "retrySeconds", "no number of seconds"),
+    (HERE | {"topicPattern": "a,,b"}, "topicPattern", "'a,,b' has an empty pattern"),
+    (TOPIC | {"topicPattern": "a"}, "topicPattern", "give a subscription, topics, or a pattern, only one"),
+    ({"endpoint": "http://a.example", "token": "t", "topicPattern": "a"}, "project", "is needed for topicPattern"),
+])  # fmt: skip
 def test_a_wrong_option_is_named(options: dict[str, str], option: str, reason: str) -> None:
     with pytest.raises(WrongOption) as caught:
         read(options)
@@ -133,13 +130,10 @@ def test_the_token_is_not_shown() -> None:
     assert "t0ken" not in repr(read(TOPIC))
 
 
-@pytest.mark.parametrize(
-    ("options", "may"),
-    [
-        (TOPIC, True), (HERE | {"subscription": "s"}, False), (TOPIC | {"startingOffsets": "earliest"}, False),
-        (TOPIC | {"startingOffsets": '{"plants": -1}'}, True), (TOPIC | {"startingTimestamp": "0"}, True),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("options", "may"), [
+    (TOPIC, True), (HERE | {"subscription": "s"}, False), (TOPIC | {"startingOffsets": "earliest"}, False),
+    (TOPIC | {"startingOffsets": '{"plants": -1}'}, True), (TOPIC | {"startingTimestamp": "0"}, True),
+])  # fmt: skip
 def test_who_may_begin_at_the_end(options: dict[str, str], may: bool) -> None:
     assert read(options).begins_at_end is may
 
@@ -201,8 +195,6 @@ def test_what_is_missing_or_forbidden_is_told(three: Garden) -> None:
 
 
 class Open(Protocol):
-    """Opens a reader of a garden."""
-
     def __call__(self, garden: Garden, **options: str) -> StreamReader: ...
 
 
@@ -322,8 +314,7 @@ def test_a_topic_that_was_made_again_and_has_grown_past_the_checkpoint_is_not_ta
     three.subscription("spark", "plants")
     begun = stream(three, topic="plants", startingOffsets="earliest")
     start = begun.latestOffset(begun.initialOffset(), ALL)
-    three.client.project(three.name).topic("plants").delete()
-    three.topic("plants", numbered(9))
+    three.remake("plants", 9)
 
     with pytest.raises(DataLoss, match=r"/plants was deleted and made again .* begin with a new checkpoint"):
         stream(three, topic="plants").latestOffset(start, ALL)
@@ -342,8 +333,7 @@ def test_a_batch_that_was_planned_of_an_older_topic_is_not_read_of_the_new_one(t
     begin = reader.initialOffset()
     [partition] = reader.partitions(begin, reader.latestOffset(begin, ALL))
     assert sum(batch.num_rows for batch in reader.read(partition)) == 3
-    three.client.project(three.name).topic("plants").delete()
-    three.topic("plants", numbered(9))
+    three.remake("plants", 9)
 
     with pytest.raises(DataLoss, match="was deleted and made again"):
         list(reader.read(partition))

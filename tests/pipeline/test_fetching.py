@@ -68,9 +68,6 @@ def test_a_batch_has_as_much_as_it_may_and_there_is(ranges: list[tuple[int, int]
             assert found[topic] - start >= most * (ends[topic] - start) // max(total, most)
 
 
-TOPIC = Name("garden", "plants")
-
-
 def stored(offset: int) -> Stored:
     return Stored(Offset(offset), Milliseconds(offset), message(f"{offset:04}", {"n": str(offset)}).fragment)
 
@@ -104,7 +101,7 @@ def answer(*pieces: Sequence[int], stop: int | None = None, end: int = 10, first
 def read(stub: Stub, stop: int = 10, *, fail: bool = True, seconds: float = 5.0) -> pa.Table:
     access = Access(endpoint=stub.url, token="t", ca=None, retry_seconds=seconds)
     with Service(access) as service:
-        batches = Fetch(service, Part(TOPIC, 0, stop), fail_on_data_loss=fail).batches()
+        batches = Fetch(service, Part(Name("garden", "plants"), 0, stop), fail_on_data_loss=fail).batches()
         return pa.Table.from_batches(batches, schema=MESSAGE)
 
 
@@ -191,18 +188,15 @@ def bounds(oldest: int) -> Reply:
     return Reply(200, b"", headers(oldest, oldest, 10))
 
 
-@pytest.mark.parametrize(
-    ("script", "lost"),
-    [
-        ([answer(range(4, 10))], "messages 0 to 3 of topic garden/plants"),
-        ([answer(range(3)), answer(range(6, 10)), bounds(6)], "messages 3 to 5"),
-        ([answer(range(3), range(6, 10), first=0), bounds(6)], "messages from 3 on"),
-        ([answer(range(3), first=0, stop=10), bounds(9)], "messages from 3 on"),
-        ([answer(range(3), end=3), Reply(200, stream(), headers(3, 3, 3))], "messages 3 to 9"),
-        ([Reply(400, b'{"error":{"code":400,"message":"Offset out of bounds","status":""}}')], "messages 0 to 9"),
-        ([Reply(200, stream(), headers(12, 12, 20))], "messages 0 to 9"),
-    ],
-)
+@pytest.mark.parametrize(("script", "lost"), [
+    ([answer(range(4, 10))], "messages 0 to 3 of topic garden/plants"),
+    ([answer(range(3)), answer(range(6, 10)), bounds(6)], "messages 3 to 5"),
+    ([answer(range(3), range(6, 10), first=0), bounds(6)], "messages from 3 on"),
+    ([answer(range(3), first=0, stop=10), bounds(9)], "messages from 3 on"),
+    ([answer(range(3), end=3), Reply(200, stream(), headers(3, 3, 3))], "messages 3 to 9"),
+    ([Reply(400, b'{"error":{"code":400,"message":"Offset out of bounds","status":""}}')], "messages 0 to 9"),
+    ([Reply(200, stream(), headers(12, 12, 20))], "messages 0 to 9"),
+])  # fmt: skip
 def test_what_is_kept_no_longer_fails_the_reading_or_is_warned_of(stub: Stub, script: list[Reply], lost: str) -> None:
     stub.script = list(script)
     with pytest.raises(DataLoss, match=f"{lost}.* are kept no longer; with failOnDataLoss=false"):

@@ -18,21 +18,8 @@ from pyspark.sql.types import StructType
 
 from ams.pipeline.columns import MESSAGES
 from ams.pipeline.errors import WrongOption
+from ams.pipeline.jobs import metrics
 from ams.pipeline.jobs.archive import archive_table, dated
-from ams.pipeline.jobs.metrics import (
-    BY_DAY,
-    BY_MONTH,
-    FIGURES,
-    USAGE,
-    Month,
-    Options,
-    as_csv,
-    as_page,
-    as_text,
-    count,
-    following,
-    run,
-)
 from ams.pipeline.report.page import Figure, Rows, Section, page, put
 from ams.pipeline.report.plots import Span, board, stacked_bars, timelines
 from ams.pipeline.running import Run
@@ -114,21 +101,21 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.mark.long
 def test_figures_are_those_of_another_engine(spark: SparkSession, path: Path) -> None:
-    month = count(spark.read.parquet(str(path)), "2024-03", "origin")
+    month = metrics.count(spark.read.parquet(str(path)), "2024-03", "origin")
 
-    for keys, found in ((BY_DAY, month.days), (BY_MONTH, month.totals)):
+    for keys, found in ((metrics.BY_DAY, month.days), (metrics.BY_MONTH, month.totals)):
         duckdb.sql("SET TimeZone = 'UTC'")
         expected = duckdb.sql(ORACLE.format(path=path, keys=", ".join(keys))).fetchall()
-        rows = list(found[[*keys, *FIGURES]].itertuples(index=False, name=None))
+        rows = list(found[[*keys, *metrics.FIGURES]].itertuples(index=False, name=None))
         assert [row[:-2] for row in rows] == [pytest.approx(row[:-2]) for row in expected]
         assert [row[-1].astimezone(UTC) for row in rows] == [row[-1].astimezone(UTC) for row in expected]
     assert month.totals["messages"].sum() == 3000
 
-    lines = as_text(month).splitlines()
+    lines = metrics.as_text(month).splitlines()
     assert lines[0].split("  ")[0] == "PROJECT"
     assert len(lines) == 1 + 2 * 3
-    assert as_csv(month).count("\n") == 1 + len(month.days)
-    page = as_page(month)
+    assert metrics.as_csv(month).count("\n") == 1 + len(month.days)
+    page = metrics.as_page(month)
     assert "3,000 messages with" in page
     assert page.count("<svg") == 4
 
@@ -144,17 +131,17 @@ def usage(topic: str, day: int, messages: int = 86400, publisher: str = "") -> d
     }  # fmt: skip
 
 
-def february(*rows: dict[str, Any], by_publisher: bool = False) -> Month:
+def february(*rows: dict[str, Any], by_publisher: bool = False) -> metrics.Month:
     """Make a month of which each row is the only one of its topic and publisher."""
-    schema = to_arrow_schema(StructType(USAGE.fields[:-1]), timezone="UTC")
+    schema = to_arrow_schema(StructType(metrics.USAGE.fields[:-1]), timezone="UTC")
     days = pa.Table.from_pylist(list(rows), schema).to_pandas()
-    return Month("2024-02", days, days.drop(columns="date"), by_publisher)
+    return metrics.Month("2024-02", days, days.drop(columns="date"), by_publisher)
 
 
 def test_a_month_as_csv() -> None:
     month = february(usage("plants", 29, publisher='a,"b'), by_publisher=True)
 
-    assert as_csv(month).splitlines()[1] == (
+    assert metrics.as_csv(month).splitlines()[1] == (
         '2024-02-29,meadow,plants,"a,""b",86400,88473600,1024.5,2048,1.0,70,'
         "2024-02-29T10:20:30.123Z,2024-02-29T10:20:30.123Z"
     )
@@ -163,33 +150,33 @@ def test_a_month_as_csv() -> None:
 def test_a_page_names_the_largest_puts_the_rest_together_and_escapes_what_publishers_call_themselves() -> None:
     topics = [usage(f"topic-{number}", 1, 100 - number, "<script>alert(1)</script>") for number in range(9)]
 
-    page = as_page(february(*topics))
+    page = metrics.as_page(february(*topics))
 
     assert set(re.findall(r"meadow/topic-\d", page)) == {f"meadow/topic-{number}" for number in range(7)}
     assert "others" in page
     assert page.count("<svg") == 2
-    assert "<script>" not in as_page(february(*topics, by_publisher=True))
+    assert "<script>" not in metrics.as_page(february(*topics, by_publisher=True))
 
 
 def test_a_month_without_messages_has_a_page_too() -> None:
     month = february()
 
-    assert "0 messages" in as_page(month)
+    assert "0 messages" in metrics.as_page(month)
     assert month.length == 29
-    assert following(date(2023, 12, 1)) == date(2024, 1, 1)
+    assert metrics.following(date(2023, 12, 1)) == date(2024, 1, 1)
 
 
 def test_a_month_that_is_none_is_refused() -> None:
     with pytest.raises(WrongOption, match=re.escape("option month: 'May' is no month such as 2024-03")):
-        Options(month="May")
+        metrics.Options(month="May")
     with pytest.raises(WrongOption, match="is no month"):
-        Options(month="9999-12")
+        metrics.Options(month="9999-12")
     with pytest.raises(WrongOption, match="option topics: names no topic"):
-        Options(topics=())
+        metrics.Options(topics=())
 
 
 def report(job: Run, archive: Path, month: str) -> list[tuple[object, ...]]:
-    run(job, Options(month=month, archive=str(archive)))
+    metrics.run(job, metrics.Options(month=month, archive=str(archive)))
     return rows_of(job, "usage", "month, topic, date::VARCHAR, messages, bytes")
 
 

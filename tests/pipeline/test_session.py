@@ -46,14 +46,11 @@ def fake_java(folder: Path, version: str) -> dict[str, str]:
     return {"JAVA_HOME": str(folder)}
 
 
-@pytest.mark.parametrize(
-    ("version", "said"),
-    [
-        ('openjdk version "11.0.2" 2019-01-15', "is Java 11.0.2; Spark needs Java 17 or newer: install it"),
-        ('java version "1.8.0_292"', "is Java 1.8.0_292; Spark needs"),
-        ("what?", "is Java of an unknown version; Spark needs"),
-    ],
-)
+@pytest.mark.parametrize(("version", "said"), [
+    ('openjdk version "11.0.2" 2019-01-15', "is Java 11.0.2; Spark needs Java 17 or newer: install it"),
+    ('java version "1.8.0_292"', "is Java 1.8.0_292; Spark needs"),
+    ("what?", "is Java of an unknown version; Spark needs"),
+])  # fmt: skip
 def test_an_old_java_is_refused(tmp_path: Path, version: str, said: str) -> None:
     with pytest.raises(Unavailable, match=said):
         java(fake_java(tmp_path / "jdk", version))

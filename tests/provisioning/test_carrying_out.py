@@ -274,7 +274,6 @@ SHARED = "shared"
 
 @pytest.fixture
 def people(project: Project) -> list[str]:
-    """Make a topic and three publishers."""
     project.topic(SHARED)
     users = [f"{name}-{project.name}" for name in ("ours", "other", "third")]
     for user in users:

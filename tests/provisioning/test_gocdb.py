@@ -151,11 +151,9 @@ def test_a24_a_missing_element_is_an_empty_text() -> None:
 BOMB = b'<!DOCTYPE r [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]><results>&b;</results>'
 
 
-@pytest.mark.parametrize(
-    "body",
-    [b"", b"{}", b"<results>", BOMB, b"<html>busy</html>", b'<?xml version="1.0" encoding="nope"?><results/>'],
-    ids=["nothing", "json", "cut", "entities", "html", "unknown encoding"],
-)
+@pytest.mark.parametrize("body", [
+    b"", b"{}", b"<results>", BOMB, b"<html>busy</html>", b'<?xml version="1.0" encoding="nope"?><results/>',
+], ids=["nothing", "json", "cut", "entities", "html", "unknown encoding"])  # fmt: skip
 def test_what_is_no_listing_is_refused_and_an_error_of_gocdb_told_in_its_words(body: bytes) -> None:
     with pytest.raises(ServiceFailed):
         read_endpoints(body)

@@ -54,7 +54,6 @@ class World:
         return topic, subscription
 
     def publish(self, *data: bytes, **attributes: str) -> None:
-        """Publish to that topic."""
         for each in [self.publisher.publish(self.topic(), each, **attributes) for each in data]:
             each.result(SECONDS)
 
@@ -78,7 +77,6 @@ class World:
         return opened(self.channel, self.subscription(), **fields)
 
     def refused(self, method: str, request: object) -> tuple[str, str]:
-        """Return code and text of the error that a call ends with."""
         return refused(self.channel, method, request)
 
 
@@ -93,13 +91,11 @@ def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
 
 @pytest.fixture
 def world(emulator: LiveService) -> Iterator[World]:
-    """A project of its own."""
     with grpc.insecure_channel(emulator.pubsub) as channel:
         yield world_at(channel, emulator)
 
 
 def world_at(channel: grpc.Channel, service: LiveService | Served) -> World:
-    """Return a project of its own at a service."""
     publisher = pubsub_v1.PublisherClient(
         transport=PublisherGrpcTransport(channel=channel),
         publisher_options=pubsub_v1.types.PublisherOptions(enable_message_ordering=True),

@@ -16,8 +16,6 @@ Metadata = tuple[tuple[str, str], ...]
 
 
 class Stream:
-    """One stream."""
-
     def __init__(self, channel: grpc.Channel, *, seconds: float = SECONDS, metadata: Metadata = ()) -> None:
         """Open it; it lasts so many seconds at most."""
         self.ended_with = 0
@@ -26,7 +24,6 @@ class Stream:
         self.call: Any = begin(iter(self._requests.get, None), seconds, metadata)
 
     def send(self, request: bytes | None = None, **fields: object) -> None:
-        """Send a request of these fields, or these bytes."""
         self._requests.put(Request(**fields) if request is None else request)
 
     def close(self) -> None:
@@ -34,11 +31,9 @@ class Stream:
         self._requests.put(None)
 
     def next(self) -> Any:
-        """Return the next response."""
         return next(self.call)
 
     def messages(self, count: int) -> list[Any]:
-        """Return that many messages."""
         found: list[Any] = []
         while len(found) < count:
             found += self.next().received_messages

@@ -57,7 +57,6 @@ class Guarded:
         return name, made["token"]
 
     def asked(self, method: str, request: object, token: str = "", **more: str) -> tuple[str, str]:
-        """Return code and text of a call."""
         token = token or self.service.token
         metadata = (*bearer(token), *more.items())
         return refused(self.channel, method, request, metadata=metadata)
@@ -99,10 +98,6 @@ def publish(topic: str = "topic", data: bytes = b"x") -> Any:
     return pb.PublishRequest.pb()(topic=f"projects/P/topics/{topic}", messages=[pb.PubsubMessage.pb()(data=data)])
 
 
-def pull() -> Any:
-    return pb.PullRequest.pb()(subscription=SUBSCRIPTION, max_messages=1, return_immediately=True)
-
-
 def policy(*users: str, role: str = "roles/pubsub.publisher", etag: bytes = b"") -> Any:
     found = Policy(etag=etag)
     if users:
@@ -116,7 +111,8 @@ def test_a_token_comes_as_bearer_or_as_an_api_key(guarded: Guarded) -> None:
     admin = guarded.service.token
     for metadata in ((("authorization", f"Bearer {admin}"),), (("x-goog-api-key", admin),)):
         assert refused(guarded.channel, PUBLISHER + "Publish", publish(), metadata=metadata) == ("OK", "")
-    assert guarded.asked(SUBSCRIBER + "Pull", pull(), token)[0] == "PERMISSION_DENIED"
+    pull = pb.PullRequest.pb()(subscription=SUBSCRIPTION, max_messages=1, return_immediately=True)
+    assert guarded.asked(SUBSCRIBER + "Pull", pull, token)[0] == "PERMISSION_DENIED"
     absent = pb.GetTopicRequest.pb()(topic="projects/Q/topics/topic")
     assert guarded.asked(PUBLISHER + "GetTopic", absent, token)[0] in ("PERMISSION_DENIED", "NOT_FOUND")
 
@@ -213,14 +209,11 @@ def test_an_access_list_is_the_one_of_the_http_api(guarded: Guarded) -> None:
     assert guarded.http("GET", "/projects/P/topics/topic:acl")["authorized_users"] == []
 
 
-@pytest.mark.parametrize(
-    ("wanted", "text"),
-    [
-        (policy("absent"), "absent"),
-        (policy("absent", role="roles/owner"), "Role roles/owner is not supported for this resource"),
-        (Policy(bindings=[{"role": "roles/pubsub.publisher", "members": ["allUsers"]}]), "The member allUsers"),
-    ],
-)
+@pytest.mark.parametrize(("wanted", "text"), [
+    (policy("absent"), "absent"),
+    (policy("absent", role="roles/owner"), "Role roles/owner is not supported for this resource"),
+    (Policy(bindings=[{"role": "roles/pubsub.publisher", "members": ["allUsers"]}]), "The member allUsers"),
+])  # fmt: skip
 def test_a_bad_policy_changes_nothing(guarded: Guarded, wanted: Any, text: str) -> None:
     before = guarded.policy()
     code, said = guarded.asked(IAM + "SetIamPolicy", iam.SetIamPolicyRequest(resource=TOPIC, policy=wanted))

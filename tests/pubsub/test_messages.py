@@ -271,16 +271,13 @@ KINDS = {"Acknowledge": Acknowledge, "ModifyAckDeadline": Modify, "Pull": Pull}
 
 
 @pytest.mark.parametrize("exactly", [False, True])
-@pytest.mark.parametrize(
-    ("method", "fields", "text"),
-    [
-        ("Acknowledge", {}, NO_ID), ("ModifyAckDeadline", {"ack_deadline_seconds": 10}, NO_ID),
-        ("Acknowledge", {"ack_ids": ["x" * 600_000]}, "The request is too large: at most 524288 bytes"),
-        ("ModifyAckDeadline", {"ack_ids": ["1-1"], "ack_deadline_seconds": 601}, BAD_DEADLINE.format(601)),
-        ("ModifyAckDeadline", {"ack_ids": ["1-1"], "ack_deadline_seconds": -1}, BAD_DEADLINE.format(-1)),
-        ("Pull", {"max_messages": 0}, BAD_COUNT), ("Pull", {"max_messages": -1}, BAD_COUNT),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("method", "fields", "text"), [
+    ("Acknowledge", {}, NO_ID), ("ModifyAckDeadline", {"ack_deadline_seconds": 10}, NO_ID),
+    ("Acknowledge", {"ack_ids": ["x" * 600_000]}, "The request is too large: at most 524288 bytes"),
+    ("ModifyAckDeadline", {"ack_ids": ["1-1"], "ack_deadline_seconds": 601}, BAD_DEADLINE.format(601)),
+    ("ModifyAckDeadline", {"ack_ids": ["1-1"], "ack_deadline_seconds": -1}, BAD_DEADLINE.format(-1)),
+    ("Pull", {"max_messages": 0}, BAD_COUNT), ("Pull", {"max_messages": -1}, BAD_COUNT),
+])  # fmt: skip
 def test_a_bad_request_is_refused(world: World, exactly: bool, method: str, fields: dict[str, Any], text: str) -> None:
     _, subscription = world.made(enable_exactly_once_delivery=exactly)
     code, said = world.refused(SUBSCRIBER + method, KINDS[method](subscription=subscription, **fields))
@@ -452,13 +449,12 @@ class Context:
         return (("authorization", "Bearer grpc-java"), (self.name, self.agent))
 
 
-@pytest.mark.parametrize(
-    ("context", "takes"),
-    [(Context("ssl", "grpc-python/1.85.1 grpc-c/58.0.0 (linux; chttp2)"), True),
-     (Context("insecure", "grpc-python/1.85.1 grpc-c/58.0.0 (linux; chttp2)"), False),
-     (Context("insecure", "grpc-go/1.71.0"), False), (Context("insecure", "grpc-java-netty/1.70.0"), True),
-     (Context("insecure", "gcloud grpc-java-netty/1.70.0", "x-ams-user-agent"), True)],
-)  # fmt: skip
+@pytest.mark.parametrize(("context", "takes"), [
+    (Context("ssl", "grpc-python/1.85.1 grpc-c/58.0.0 (linux; chttp2)"), True),
+    (Context("insecure", "grpc-python/1.85.1 grpc-c/58.0.0 (linux; chttp2)"), False),
+    (Context("insecure", "grpc-go/1.71.0"), False), (Context("insecure", "grpc-java-netty/1.70.0"), True),
+    (Context("insecure", "gcloud grpc-java-netty/1.70.0", "x-ams-user-agent"), True),
+])  # fmt: skip
 def test_long_errors_are_for_connections_by_tls_and_for_java(context: Any, takes: bool) -> None:
     assert takes_long_errors(context) is takes
 
@@ -469,7 +465,9 @@ def told_to_client(world: World, subscription: str, ask: Acknowledged, ids: list
     streaming = world.subscriber.subscribe(subscription, lambda _: None, flow_control=few)
     try:
         futures: list[Future[Any]] = [Future() for _ in ids]
-        ask(manager_of(streaming)._dispatcher, ids, futures)
+        manager: Any = vars(streaming)["_StreamingPullFuture__manager"]
+        wait_until(manager._exactly_once_delivery_enabled)  # the first response says so
+        ask(manager._dispatcher, ids, futures)
         errors = [each.exception(SECONDS) for each in futures]
         answers = zip(errors, futures, strict=True)
         return [str(getattr(error, "error_code", "") or each.result()) for error, each in answers]
@@ -500,10 +498,3 @@ def test_what_is_said_of_a_very_long_name_is_short(world: World) -> None:
     name = "x" * 100_000
     code, text = world.refused("/google.pubsub.v1.Publisher/GetTopic", GetTopic(topic=name))
     assert (code, len(text)) == ("INVALID_ARGUMENT", 1000)
-
-
-def manager_of(streaming: Any) -> Any:
-    """Return what works for a subscriber, when it knows of exactly-once delivery."""
-    manager: Any = vars(streaming)["_StreamingPullFuture__manager"]
-    wait_until(manager._exactly_once_delivery_enabled)  # the first response says so
-    return manager

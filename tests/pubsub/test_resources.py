@@ -7,13 +7,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from google.api_core.exceptions import (
-    AlreadyExists,
-    FailedPrecondition,
-    InvalidArgument,
-    MethodNotImplemented,
-    NotFound,
-)
+from google.api_core import exceptions
 from google.protobuf import field_mask_pb2
 from google.pubsub_v1 import types
 
@@ -70,7 +64,7 @@ def test_each_changeable_field_changes_alone(world: World) -> None:
     "leaf", ["ab", "1abc", "-abc", "goog-topic", "Google", "a" * 256, "with.dot", "a~b", "a+b", "a%20", "umläut", ""]
 )
 def test_a_new_topic_has_a_name_of_the_rule(world: World, leaf: str) -> None:
-    with pytest.raises(InvalidArgument) as error:
+    with pytest.raises(exceptions.InvalidArgument) as error:
         world.publisher.create_topic(request={"name": world.topic(leaf)})
     assert error.value.message.startswith(f"Invalid resource name given (name={world.topic(leaf)}). Refer to ")
 
@@ -85,18 +79,20 @@ def test_the_shortest_and_the_longest_names_are_taken_and_shorter_ones_of_the_ht
 def test_labels_follow_the_rule_and_there_are_at_most_64(world: World) -> None:
     pairs = [("A", "b"), ("1a", "b"), ("a", "B"), ("a", "b c"), ("", "b"), ("a" * 64, "b"), ("a", "b" * 64), ("-a", "")]
     for name, value in pairs:
-        with pytest.raises(InvalidArgument, match="^400 Invalid labels: "):
+        with pytest.raises(exceptions.InvalidArgument, match="^400 Invalid labels: "):
             create_topic(world, labels={name: value})
     labels = {f"label-{n}": "x" * 63 for n in range(64)}
     assert dict(create_topic(world, labels=labels).labels) == labels
-    with pytest.raises(InvalidArgument, match="Invalid labels"):
+    with pytest.raises(exceptions.InvalidArgument, match="Invalid labels"):
         updated_topic(world, ["labels"], labels={**labels, "one-more": ""})
     assert dict(got_topic(world).labels) == labels
 
 
 def test_retention_has_limits(world: World) -> None:
     for seconds in (0, 599, 2_678_401, -1):
-        with pytest.raises(InvalidArgument, match="The value for message retention duration is out of bounds"):
+        with pytest.raises(
+            exceptions.InvalidArgument, match="The value for message retention duration is out of bounds"
+        ):
             create_topic(world, message_retention_duration={"seconds": seconds})
     create_topic(world)
     for seconds in (600, 2_678_400):
@@ -108,13 +104,13 @@ def test_retention_has_limits(world: World) -> None:
 def test_a_deleted_topic_leaves_its_subscriptions(world: World) -> None:
     topic, subscription = world.made()
     world.publisher.delete_topic(request={"topic": topic})
-    with pytest.raises(NotFound) as error:
+    with pytest.raises(exceptions.NotFound) as error:
         got_topic(world)
     assert error.value.message == "Resource not found (resource=topic)."
     assert world.subscriber.get_subscription(request={"subscription": subscription}).topic == "_deleted-topic_"
-    with pytest.raises(FailedPrecondition):
+    with pytest.raises(exceptions.FailedPrecondition):
         world.pulled()
-    with pytest.raises(NotFound):
+    with pytest.raises(exceptions.NotFound):
         world.publisher.publish(topic, b"x", retry=None).result(20)
     world.subscriber.delete_subscription(request={"subscription": subscription})
 
@@ -172,7 +168,7 @@ def test_a_snapshot_changes_and_is_deleted(world: World) -> None:
     delete = partial(world.subscriber.delete_snapshot, request={"snapshot": world.snapshot()})
     delete()
     for each in (delete, partial(got_snapshot, world), partial(seek, world, snapshot=world.snapshot())):
-        with pytest.raises(NotFound) as error:
+        with pytest.raises(exceptions.NotFound) as error:
             each()
         assert error.value.message == "Resource not found (resource=snapshot)."
 
@@ -210,12 +206,12 @@ def test_a_seek_to_a_time_delivers_what_was_published_then_or_later(world: World
 
 def test_a_seek_needs_a_target(world: World) -> None:
     world.made()
-    with pytest.raises(InvalidArgument):
+    with pytest.raises(exceptions.InvalidArgument):
         seek(world)
-    with pytest.raises(NotFound) as error:
+    with pytest.raises(exceptions.NotFound) as error:
         seek(world, snapshot=world.snapshot("absent"))
     assert error.value.message == "Resource not found (resource=absent)."
-    with pytest.raises(InvalidArgument, match="Invalid resource name given"):
+    with pytest.raises(exceptions.InvalidArgument, match="Invalid resource name given"):
         seek(world, snapshot="absent")
 
 
@@ -244,14 +240,11 @@ def test_lists_come_in_pages_to_their_end(world: World) -> None:
         assert pages[-1].next_page_token == ""
 
 
-@pytest.mark.parametrize(
-    ("method", "kind"),
-    [
-        (PUBLISHER + "ListTopics", types.ListTopicsRequest),
-        (SUBSCRIBER + "ListSubscriptions", types.ListSubscriptionsRequest),
-        (SUBSCRIBER + "ListSnapshots", types.ListSnapshotsRequest),
-    ],
-)
+@pytest.mark.parametrize(("method", "kind"), [
+    (PUBLISHER + "ListTopics", types.ListTopicsRequest),
+    (SUBSCRIBER + "ListSubscriptions", types.ListSubscriptionsRequest),
+    (SUBSCRIBER + "ListSnapshots", types.ListSnapshotsRequest),
+])  # fmt: skip
 def test_a_bad_page_is_refused(world: World, method: str, kind: Any) -> None:
     def ask(**fields: object) -> tuple[str, str]:
         return world.refused(method, kind.pb()(**{"project": f"projects/{world.project}", **fields}))
@@ -275,21 +268,18 @@ FIXED = {
 }
 
 
-@pytest.mark.parametrize(
-    ("kind", "paths", "text"),
-    [
-        *((kind, [], NOT_SET.format(kind)) for kind in FIXED),
-        *((kind, ["labels", each], NOT_MUTABLE.format(kind, each, kind)) for kind in FIXED for each in FIXED[kind]),
-        *((kind, ["labels", "colour"], UNKNOWN.format(kind, "colour", kind)) for kind in FIXED),
-        *((kind, ["labels", "labels.a"], INVALID) for kind in FIXED),
-        ("Topic", ["labels", "messageRetentionDuration"], "'messageRetentionDuration' is not a known Topic field."),
-        ("Topic", ["labels", "message_retention_duration.minutes"], INVALID), ("Topic", ["labels", ""], INVALID),
-        ("Subscription", ["labels", "retry_policy.colour"], INVALID),
-        ("Subscription", ["labels", "ackDeadlineSeconds"], "'ackDeadlineSeconds' is not a known Subscription field."),
-        ("Subscription", ["*"], "'*' is not a known Subscription field."),
-        ("Snapshot", ["labels", "expire_time"], "A snapshot ends later than now, and within seven days"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("kind", "paths", "text"), [
+    *((kind, [], NOT_SET.format(kind)) for kind in FIXED),
+    *((kind, ["labels", each], NOT_MUTABLE.format(kind, each, kind)) for kind in FIXED for each in FIXED[kind]),
+    *((kind, ["labels", "colour"], UNKNOWN.format(kind, "colour", kind)) for kind in FIXED),
+    *((kind, ["labels", "labels.a"], INVALID) for kind in FIXED),
+    ("Topic", ["labels", "messageRetentionDuration"], "'messageRetentionDuration' is not a known Topic field."),
+    ("Topic", ["labels", "message_retention_duration.minutes"], INVALID), ("Topic", ["labels", ""], INVALID),
+    ("Subscription", ["labels", "retry_policy.colour"], INVALID),
+    ("Subscription", ["labels", "ackDeadlineSeconds"], "'ackDeadlineSeconds' is not a known Subscription field."),
+    ("Subscription", ["*"], "'*' is not a known Subscription field."),
+    ("Snapshot", ["labels", "expire_time"], "A snapshot ends later than now, and within seven days"),
+])  # fmt: skip
 def test_a_bad_mask_changes_nothing(world: World, kind: str, paths: list[str], text: str) -> None:
     def got() -> list[object]:
         return [
@@ -333,15 +323,15 @@ NO_SUBSCRIPTION_FIELDS = {
 def test_a_field_that_is_not_supported_is_refused_by_name(world: World) -> None:
     topic, subscription = world.made()
     for field, value in NO_TOPIC_FIELDS.items():
-        with pytest.raises(MethodNotImplemented, match=f"The field {field} is not supported"):
+        with pytest.raises(exceptions.MethodNotImplemented, match=f"The field {field} is not supported"):
             world.publisher.create_topic(request={"name": world.topic("other"), field: value})
-        with pytest.raises(NotFound):
+        with pytest.raises(exceptions.NotFound):
             world.publisher.get_topic(request={"topic": world.topic("other")})
     for field, value in NO_SUBSCRIPTION_FIELDS.items():
         update = {"subscription": {"name": subscription, field: value}, "update_mask": {"paths": [field]}}
-        with pytest.raises(MethodNotImplemented, match=f"The field {field} is not supported"):
+        with pytest.raises(exceptions.MethodNotImplemented, match=f"The field {field} is not supported"):
             world.subscriber.create_subscription(request={"name": subscription + "-b", "topic": topic, field: value})
-        with pytest.raises(MethodNotImplemented, match=f"The field {field} is not supported"):
+        with pytest.raises(exceptions.MethodNotImplemented, match=f"The field {field} is not supported"):
             world.subscriber.update_subscription(request=update)
 
 
@@ -356,7 +346,7 @@ def test_each_is_made_once(world: World) -> None:
         "snapshot": lambda: create_snapshot(world),
     }
     for name, ask in asked.items():
-        with pytest.raises(AlreadyExists) as error:
+        with pytest.raises(exceptions.AlreadyExists) as error:
             ask()
         assert error.value.message == f"Resource already exists in the project (resource={name})."
     assert world.subscriber.get_subscription(request={"subscription": subscription}).ack_deadline_seconds == 10
@@ -375,7 +365,7 @@ def test_what_is_not_there_is_named(world: World) -> None:
         lambda: create_snapshot(world, of="absent"),
     ]
     for ask in asked:
-        with pytest.raises(NotFound) as error:
+        with pytest.raises(exceptions.NotFound) as error:
             ask()
         assert error.value.message == "Resource not found (resource=absent)."
 
@@ -383,5 +373,5 @@ def test_what_is_not_there_is_named(world: World) -> None:
 def test_a_new_snapshot_has_a_name_of_the_rule(world: World) -> None:
     world.made()
     for name in ("snapshots/x", f"projects/{world.project}/snapshots/1"):
-        with pytest.raises(InvalidArgument, match="Invalid resource name given"):
+        with pytest.raises(exceptions.InvalidArgument, match="Invalid resource name given"):
             world.subscriber.create_snapshot(request={"name": name, "subscription": world.subscription()})

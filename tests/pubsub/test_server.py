@@ -49,11 +49,10 @@ async def _forgotten_failure(error: BaseException) -> None:
     gc.collect()
 
 
-@pytest.mark.parametrize(
-    ("error", "is_written"),
-    [(cygrpc.ExecuteBatchError("Failed 'execute_batch'"), False), (grpc.aio.InternalError("the client is gone"), False),
-     (RuntimeError("a defect"), True)],
-)  # fmt: skip
+@pytest.mark.parametrize(("error", "is_written"), [
+    (cygrpc.ExecuteBatchError("Failed 'execute_batch'"), False), (grpc.aio.InternalError("the client is gone"), False),
+    (RuntimeError("a defect"), True),
+])  # fmt: skip
 async def test_a_client_that_vanishes_leaves_no_traceback(
     error: Exception, is_written: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -228,19 +227,17 @@ def test_what_is_over_the_limits_of_a_publish_is_refused_before_it_is_parsed_or_
             published(read(Publish, each.SerializeToString()))
 
 
-@pytest.mark.parametrize(
-    ("kind", "said", "why"),
-    [(Publish, EMPTY_MESSAGE * 1017, "message_count"),
-     (Publish, b"\x12\x80\x80\x01" + EMPTY_ATTRIBUTE * 2**13, "too many attributes"),
-     (Publish, b"\x0a\x00" * 2000, "message_count"),
-     (KINDS[1], b"\x12\x00" * 10_001, "too much in it"),
-     (KINDS[3], b"\x12\x80\x80\x08" + b"\x22\x00" * 2**16, "too much in it"),
-     (KINDS[2], b"\x12\x00" * 262_145, "too large"),
-     (Publish, b"\x0b" * 10, "no valid message"),  # a group
-     (Publish, b"\x12\x05a", "no valid message"),
-     (Publish, b"\x12" + b"\x80" * 20, "no valid message"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("kind", "said", "why"), [
+    (Publish, EMPTY_MESSAGE * 1017, "message_count"),
+    (Publish, b"\x12\x80\x80\x01" + EMPTY_ATTRIBUTE * 2**13, "too many attributes"),
+    (Publish, b"\x0a\x00" * 2000, "message_count"),
+    (KINDS[1], b"\x12\x00" * 10_001, "too much in it"),
+    (KINDS[3], b"\x12\x80\x80\x08" + b"\x22\x00" * 2**16, "too much in it"),
+    (KINDS[2], b"\x12\x00" * 262_145, "too large"),
+    (Publish, b"\x0b" * 10, "no valid message"),  # a group
+    (Publish, b"\x12\x05a", "no valid message"),
+    (Publish, b"\x12" + b"\x80" * 20, "no valid message"),
+])  # fmt: skip
 def test_much_in_a_request_is_refused_before_it_is_parsed(kind: Any, said: bytes, why: str) -> None:
     with pytest.raises(InvalidInput, match=why):
         looked_at(kind, said)
@@ -300,23 +297,21 @@ def _publish(topic: str, **message: object) -> bytes:
     return said
 
 
-@pytest.mark.parametrize(
-    ("request_", "code"),
-    [(_publish(TOPIC, data=b"x"), "OK"), (_publish(MISSING, data=b"x" * 500_000), "NOT_FOUND"),
-     (_publish("nothing", data=b"x" * 500_000), "INVALID_ARGUMENT"), (_publish(TOPIC), "INVALID_ARGUMENT"),
-     (b"\xff" * 500_000, "INVALID_ARGUMENT"), (b"\x12\x00" * 200_000, "INVALID_ARGUMENT")],
-)  # fmt: skip
+@pytest.mark.parametrize(("request_", "code"), [
+    (_publish(TOPIC, data=b"x"), "OK"), (_publish(MISSING, data=b"x" * 500_000), "NOT_FOUND"),
+    (_publish("nothing", data=b"x" * 500_000), "INVALID_ARGUMENT"), (_publish(TOPIC), "INVALID_ARGUMENT"),
+    (b"\xff" * 500_000, "INVALID_ARGUMENT"), (b"\x12\x00" * 200_000, "INVALID_ARGUMENT"),
+])  # fmt: skip
 def test_nothing_is_held_of_calls_that_are_over(service: Served, held_before: int, request_: bytes, code: str) -> None:
     with grpc.insecure_channel(service.run.pubsub) as channel:
         assert {refused(channel, PUBLISHER + "Publish", request_)[0] for _ in range(CALLS + 1)} == {code}
     _check_nothing_is_held(held_before)
 
 
-@pytest.mark.parametrize(
-    ("asked", "code"),
-    [({"subscription": SUBSCRIPTION}, "CANCELLED"), ({"subscription": "projects/P/subscriptions/missing"}, "NOT_FOUND"),
-     ({"subscription": SUBSCRIPTION, "ack_ids": ["none"]}, "INVALID_ARGUMENT")],
-)  # fmt: skip
+@pytest.mark.parametrize(("asked", "code"), [
+    ({"subscription": SUBSCRIPTION}, "CANCELLED"), ({"subscription": "projects/P/subscriptions/missing"}, "NOT_FOUND"),
+    ({"subscription": SUBSCRIPTION, "ack_ids": ["none"]}, "INVALID_ARGUMENT"),
+])  # fmt: skip
 def test_nothing_is_held_of_streams_that_are_over(
     service: Served, held_before: int, asked: dict[str, object], code: str
 ) -> None:

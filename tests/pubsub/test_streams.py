@@ -25,37 +25,28 @@ INVALID, NOT_FOUND = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND
 PRECONDITION, UNAVAILABLE = grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNAVAILABLE
 
 
-def update(world: World, **fields: object) -> None:
-    request = {"subscription": {"name": world.subscription(), **fields}, "update_mask": {"paths": list(fields)}}
-    world.subscriber.update_subscription(request=request)
-
-
 DEADLINE = "Invalid ack deadline given (ack_deadline="
 NO_MESSAGE = "The request is no valid message of its type."
 
 
-@pytest.mark.parametrize(
-    ("first", "code", "text"),
-    [
-        (b"\xff\xff\xff", INVALID, NO_MESSAGE),
-        (b"\x0a\x02\xff\xfe", INVALID, NO_MESSAGE),
-        *(
-            ({"subscription": name}, INVALID, f"Invalid resource name given (name={name}). Refer to ")
-            for name in ("", "subscription", "projects/p", "projects/p/topics/t")
-        ),
-        *(
-            ({"stream_ack_deadline_seconds": each}, INVALID, f"{DEADLINE}{each}). The stream's ack deadline must")
-            for each in (0, 9, 601, -1)
-        ),
-        *(
-            ({"protocol_version": each}, INVALID, f"Invalid protocol_version given (protocol_version={each}). It must")
-            for each in (-1, 2, 2**40)
-        ),
-        ({"subscription": "projects/P/subscriptions/absent"}, NOT_FOUND, "Resource not found (resource=absent)."),
-        (None, INVALID, "The call ended before its first request."),
-    ],
-    ids=repr,
-)
+@pytest.mark.parametrize(("first", "code", "text"), [
+    (b"\xff\xff\xff", INVALID, NO_MESSAGE),
+    (b"\x0a\x02\xff\xfe", INVALID, NO_MESSAGE),
+    *(
+        ({"subscription": name}, INVALID, f"Invalid resource name given (name={name}). Refer to ")
+        for name in ("", "subscription", "projects/p", "projects/p/topics/t")
+    ),
+    *(
+        ({"stream_ack_deadline_seconds": each}, INVALID, f"{DEADLINE}{each}). The stream's ack deadline must")
+        for each in (0, 9, 601, -1)
+    ),
+    *(
+        ({"protocol_version": each}, INVALID, f"Invalid protocol_version given (protocol_version={each}). It must")
+        for each in (-1, 2, 2**40)
+    ),
+    ({"subscription": "projects/P/subscriptions/absent"}, NOT_FOUND, "Resource not found (resource=absent)."),
+    (None, INVALID, "The call ended before its first request."),
+], ids=repr)  # fmt: skip
 def test_a_stream_ends_at_a_bad_first_request(
     world: World, first: bytes | dict[str, Any] | None, code: grpc.StatusCode, text: str
 ) -> None:
@@ -81,26 +72,22 @@ def test_a_first_request_may_acknowledge(world: World) -> None:
     assert [each.message.data for each in stream.messages(1)] == [b"1"]
 
 
-@pytest.mark.parametrize(
-    ("later", "text"),
-    [
-        (b"\xff\xff\xff", NO_MESSAGE),
-        *(
-            ({field: value}, f"The field {field} can only be set in the first request of a stream.")
-            for field, value in {
-                "subscription": "projects/p/subscriptions/s", "client_id": "me", "max_outstanding_messages": 5,
-                "max_outstanding_bytes": 5, "protocol_version": 1,
-            }.items()
-        ),
-        ({"modify_deadline_ack_ids": ["1-1"]}, "must have the same length"),
-        ({"modify_deadline_seconds": [1]}, "must have the same length"),
-        ({"modify_deadline_ack_ids": ["1-1"], "modify_deadline_seconds": [601]}, f"{DEADLINE}601)."),
-        ({"modify_deadline_ack_ids": ["1-1"], "modify_deadline_seconds": [-1]}, f"{DEADLINE}-1)."),
-        ({"stream_ack_deadline_seconds": 9}, f"{DEADLINE}9)."),
-        ({"ack_ids": ["x"]}, "You have passed an invalid ack ID to the service "),
-    ],
-    ids=repr,
-)  # fmt: skip
+@pytest.mark.parametrize(("later", "text"), [
+    (b"\xff\xff\xff", NO_MESSAGE),
+    *(
+        ({field: value}, f"The field {field} can only be set in the first request of a stream.")
+        for field, value in {
+            "subscription": "projects/p/subscriptions/s", "client_id": "me", "max_outstanding_messages": 5,
+            "max_outstanding_bytes": 5, "protocol_version": 1,
+        }.items()
+    ),
+    ({"modify_deadline_ack_ids": ["1-1"]}, "must have the same length"),
+    ({"modify_deadline_seconds": [1]}, "must have the same length"),
+    ({"modify_deadline_ack_ids": ["1-1"], "modify_deadline_seconds": [601]}, f"{DEADLINE}601)."),
+    ({"modify_deadline_ack_ids": ["1-1"], "modify_deadline_seconds": [-1]}, f"{DEADLINE}-1)."),
+    ({"stream_ack_deadline_seconds": 9}, f"{DEADLINE}9)."),
+    ({"ack_ids": ["x"]}, "You have passed an invalid ack ID to the service "),
+], ids=repr)  # fmt: skip
 def test_a_bad_request_ends_its_stream_alone(world: World, later: bytes | dict[str, Any], text: str) -> None:
     world.made()
     other, stream = world.opened(), world.opened()
@@ -119,7 +106,9 @@ def test_each_ping_is_answered_with_the_properties_of_that_moment(world: World) 
     world.made(enable_message_ordering=True)
     stream = world.opened()
     for flag in (True, False):
-        update(world, enable_exactly_once_delivery=flag)
+        change = {"name": world.subscription(), "enable_exactly_once_delivery": flag}
+        mask = {"paths": ["enable_exactly_once_delivery"]}
+        world.subscriber.update_subscription(request={"subscription": change, "update_mask": mask})
         for data in (b"", b"x"):
             world.publish(data) if data else stream.send()
             answer = stream.next()

@@ -277,7 +277,6 @@ def reach(receiver: Receiving, name: str = ISSUER) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def pushing(tmp_path_factory: pytest.TempPathFactory, running_receiver: Receiving) -> Iterator[LiveService]:
-    """A service that may deliver to the receiver."""
     data = tmp_path_factory.mktemp("pushing") / "data"
     with live_service(data, *EMULATOR, environment=reach(running_receiver)) as service:
         yield service
@@ -285,7 +284,6 @@ def pushing(tmp_path_factory: pytest.TempPathFactory, running_receiver: Receivin
 
 @pytest.fixture
 def place(pushing: LiveService) -> Iterator[World]:
-    """A project of its own there."""
     with grpc.insecure_channel(pushing.pubsub) as channel:
         yield world_at(channel, pushing)
 
@@ -341,12 +339,9 @@ def test_a_delivery_is_wrapped_and_its_token_is_checked_by_the_published_keys(
 
 def checked(token: str, service: LiveService, audience: str) -> dict[str, object]:
     """Check a token as a receiver does that knows the issuer's URL only."""
-    told = httpx.get(
-        service.base_url + "/.well-known/openid-configuration", trust_env=False, timeout=PATIENCE_SECONDS
-    ).json()
-    keys = httpx.get(
-        service.base_url + told["jwks_uri"].removeprefix(told["issuer"]), trust_env=False, timeout=PATIENCE_SECONDS
-    ).json()
+    with httpx.Client(base_url=service.base_url, trust_env=False, timeout=PATIENCE_SECONDS) as client:
+        told = client.get("/.well-known/openid-configuration").json()
+        keys = client.get(told["jwks_uri"].removeprefix(told["issuer"])).json()
     known = {each.key_id: each for each in jwt.PyJWKSet.from_dict(keys).keys}
     key = known[jwt.get_unverified_header(token)["kid"]]
     return dict(jwt.decode(token, key, algorithms=["RS256"], audience=audience, issuer=told["issuer"]))
@@ -408,16 +403,15 @@ def test_what_was_not_delivered_is_pulled_after_a_switch_and_what_was_not_pulled
     assert {base64.b64decode(each) for each in came} == {b"a rose", b"a tulip"}
 
 
-@pytest.mark.parametrize(
-    ("push", "options"),
-    [({"push_endpoint": "http://receiver.example"}, {}), ({"push_endpoint": "https://"}, {}),
-     ({"push_endpoint": "https://user:s3cret@a.example"}, {}), ({"push_endpoint": "http://user:s3cret@[a"}, {}),
-     ({"push_endpoint": "https://a.example", "attributes": {"x-goog-version": "v2"}}, {}),
-     ({"push_endpoint": "https://a.example", "attributes": {"other": "v1"}}, {}),
-     ({"push_endpoint": "https://a.example", "oidc_token": {"audience": "me"}}, {}),
-     ({"oidc_token": {"service_account_email": ACCOUNT}}, {}),
-     ({"push_endpoint": "https://a.example"}, {"enable_exactly_once_delivery": True})],
-)  # fmt: skip
+@pytest.mark.parametrize(("push", "options"), [
+    ({"push_endpoint": "http://receiver.example"}, {}), ({"push_endpoint": "https://"}, {}),
+    ({"push_endpoint": "https://user:s3cret@a.example"}, {}), ({"push_endpoint": "http://user:s3cret@[a"}, {}),
+    ({"push_endpoint": "https://a.example", "attributes": {"x-goog-version": "v2"}}, {}),
+    ({"push_endpoint": "https://a.example", "attributes": {"other": "v1"}}, {}),
+    ({"push_endpoint": "https://a.example", "oidc_token": {"audience": "me"}}, {}),
+    ({"oidc_token": {"service_account_email": ACCOUNT}}, {}),
+    ({"push_endpoint": "https://a.example"}, {"enable_exactly_once_delivery": True}),
+])  # fmt: skip
 def test_what_cannot_be_delivered_is_refused_and_changes_nothing(
     world: World, push: dict[str, object], options: dict[str, object]
 ) -> None:

@@ -74,14 +74,10 @@ async def test_an_address_that_swallows_connects_leaves_time_for_the_next(receiv
         await connector.connect(Endpoint("receiver.example", swallowing), Progress(), until)
 
 
-@pytest.mark.parametrize(
-    ("error", "said"),
-    [
-        (OSError(-2, "Name or service not known"), r"^receiver.example has no address: Name or service not known$"),
-        (UnicodeError("label empty"), r"^receiver.example has no address"),
-    ],
-    ids=["unknown", "no host name"],
-)
+@pytest.mark.parametrize(("error", "said"), [
+    (OSError(-2, "Name or service not known"), r"^receiver.example has no address: Name or service not known$"),
+    (UnicodeError("label empty"), r"^receiver.example has no address"),
+], ids=["unknown", "no host name"])  # fmt: skip
 async def test_a_name_without_an_address_is_told(receiving: Receiving, error: Exception, said: str) -> None:
     async def resolve(host: str, port: int) -> Sequence[str]:
         raise error
@@ -165,20 +161,17 @@ WRONG_HASH, WRONG_STATUS, TOO_LONG = "Wrong verification hash", "Wrong response 
 CONTINUE, HINTS = b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 103 Early Hints\r\nX: y\r\n\r\n"
 
 
-@pytest.mark.parametrize(
-    ("behaviour", "said"),
-    [
-        *((answers(body), WRONG_HASH) for body in ("", HASH[:-1], HASH + "\n", HASH.upper(), "ü" * 32, f'"{HASH}"')),
-        *((answers(HASH, status), WRONG_STATUS) for status in ("201 Created", "404 Not Found", "500 Oops")),
-        (answers("", "204 No Content"), WRONG_STATUS),
-        (answers(HASH, "302 Found", "Location: https://127.0.0.1:1/"), WRONG_STATUS),
-        (answers(HASH, "100000 Odd"), "illegal status line"), (floods, WRONG_HASH),
-        *((sends(line * 1_000_000), TOO_LONG) for line in (CONTINUE, HINTS)),
-        (sends(b"HTTP/1.1 200 OK\r\nX: " + b"a" * 200_000), TOO_LONG),
-        (sends(HALF), "closed before the answer was whole"), (sends(b""), "closed without an answer"),
-        (sends(b"HTTP/1.1"), "closed before the answer was whole"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("behaviour", "said"), [
+    *((answers(body), WRONG_HASH) for body in ("", HASH[:-1], HASH + "\n", HASH.upper(), "ü" * 32, f'"{HASH}"')),
+    *((answers(HASH, status), WRONG_STATUS) for status in ("201 Created", "404 Not Found", "500 Oops")),
+    (answers("", "204 No Content"), WRONG_STATUS),
+    (answers(HASH, "302 Found", "Location: https://127.0.0.1:1/"), WRONG_STATUS),
+    (answers(HASH, "100000 Odd"), "illegal status line"), (floods, WRONG_HASH),
+    *((sends(line * 1_000_000), TOO_LONG) for line in (CONTINUE, HINTS)),
+    (sends(b"HTTP/1.1 200 OK\r\nX: " + b"a" * 200_000), TOO_LONG),
+    (sends(HALF), "closed before the answer was whole"), (sends(b""), "closed without an answer"),
+    (sends(b"HTTP/1.1"), "closed before the answer was whole"),
+])  # fmt: skip
 async def test_any_other_answer_fails(endpoint: Receiver, behaviour: Behaviour, said: str) -> None:
     told = await failure(endpoint, behaviour)
 

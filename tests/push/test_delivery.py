@@ -99,14 +99,11 @@ def post(message: Pulled, **config: object) -> Body:
     return body(message, type=MATTERMOST, mattermost_url=HOOK, **config)
 
 
-@pytest.mark.parametrize(
-    ("data", "attributes", "text", "undecodable"),
-    [
-        ("aGk=", {}, "hi", 0), ("aGk=", {"bed": "roses"}, "hi", 0),
-        ("", {"bed": "roses", "state": "dry"}, "bed: roses\nstate: dry", 0),
-        ("ICAK", {"bed": "roses"}, "bed: roses", 0), ("", {}, "Message 7 has no text", 0), ("/w==", {}, "/w==", 1),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("data", "attributes", "text", "undecodable"), [
+    ("aGk=", {}, "hi", 0), ("aGk=", {"bed": "roses"}, "hi", 0),
+    ("", {"bed": "roses", "state": "dry"}, "bed: roses\nstate: dry", 0),
+    ("ICAK", {"bed": "roses"}, "bed: roses", 0), ("", {}, "Message 7 has no text", 0), ("/w==", {}, "/w==", 1),
+])  # fmt: skip
 def test_mattermost_gets_the_text_of_one_message_or_what_stands_for_it(
     data: str, attributes: dict[str, str], text: str, undecodable: int
 ) -> None:
@@ -322,26 +319,19 @@ def test_p19_a_detail_and_what_is_shown_of_a_page_are_one_short_line(text: str, 
         assert len(shown.splitlines()) <= 1
 
 
-@pytest.mark.parametrize(
-    ("said", "shown"),
-    [
-        ("a\ud800b\x1b[31m\x00\r\nc", "a b [31m c"), ("ä" * 5000, "ä" * (MAX_BYTES // 2)),
-        (f"{HOOK}: refused", "***: refused"), ("POST /hooks/xyzhookidentity", "POST /hooks/***"),
-    ],
-    ids=["what cannot be printed", "half a character", "a hook", "the identity of a hook"],
-)  # fmt: skip
+@pytest.mark.parametrize(("said", "shown"), [
+    ("a\ud800b\x1b[31m\x00\r\nc", "a b [31m c"), ("ä" * 5000, "ä" * (MAX_BYTES // 2)),
+    (f"{HOOK}: refused", "***: refused"), ("POST /hooks/xyzhookidentity", "POST /hooks/***"),
+], ids=["what cannot be printed", "half a character", "a hook", "the identity of a hook"])  # fmt: skip
 def test_what_is_no_text_or_a_secret_is_left_out(said: str, shown: str) -> None:
     assert CHAT.detail(said) == shown
 
 
-@pytest.mark.parametrize(
-    ("answer", "shown"),
-    [
-        ('{"id": "x", "message": "No hook", "detailed_error": "", "status_code": 400}', "No hook"),
-        ('{"message": "No hook", "detailed_error": "it was deleted"}', "No hook.it was deleted"), ("[]", "[]"),
-        ('{"message": 1}', '{"message": 1}'), ("\ud800", ""), ("", ""),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("answer", "shown"), [
+    ('{"id": "x", "message": "No hook", "detailed_error": "", "status_code": 400}', "No hook"),
+    ('{"message": "No hook", "detailed_error": "it was deleted"}', "No hook.it was deleted"), ("[]", "[]"),
+    ('{"message": 1}', '{"message": 1}'), ("\ud800", ""), ("", ""),
+])  # fmt: skip
 def test_mattermost_is_quoted_as_the_contract_says_and_another_answer_as_it_is(answer: str, shown: str) -> None:
     assert CHAT.answer(answer) == shown
 
@@ -353,35 +343,29 @@ def test_the_identity_of_a_hook_is_hidden_wherever_it_stands_in_its_url(after: s
     assert chat.detail("no hook xyzhookidentity at chat.example") == "no hook *** at chat.example"
 
 
-@pytest.mark.parametrize(
-    ("page", "shown"),
-    [
-        ("<!doctype html>\n<html lang=en>\n<title>400 Bad Request</title>\n<h1>Bad Request</h1>\n<p>no such bed</p>",
-         "400 Bad Request no such bed"),
-        ("<html><title>400: no such bed</title><body>400: no such bed</body></html>", "400: no such bed"),
-        ("<html>\r\n<head><title>502 Bad Gateway</title></head>\r\n<body>\r\n<center><h1>502 Bad Gateway</h1></center>"
-         "\r\n<hr><center>nginx</center></body></html>", "502 Bad Gateway nginx"),
-        ("<!DOCTYPE html><html><head><style>p {color: red}</style><script>if (1<2) no()</script></head><!-- a -->"
-         "<body>a &lt; b &amp; c</body>", "a < b & c"),
-        ("  <html><title>Error</title><style>" + "p {color: red}" * 500, "Error"),
-        ("<?xml version='1.0'?><Error><Code>AccessDenied</Code><Message>Not here</Message></Error>",
-         "AccessDenied Not here"),
-        ("<html>", ""), ("<![x[ <", ""), ("2 < 3", "2 < 3"), ("say <b>hi</b>", "say <b>hi</b>"),
-        (f"<html><title>Error</title>who is <b>{HEADER}</b>?", "Error who is *** ?"),
-        ('{"message": "m"}', '{"message": "m"}'),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("page", "shown"), [
+    ("<!doctype html>\n<html lang=en>\n<title>400 Bad Request</title>\n<h1>Bad Request</h1>\n<p>no such bed</p>",
+     "400 Bad Request no such bed"),
+    ("<html><title>400: no such bed</title><body>400: no such bed</body></html>", "400: no such bed"),
+    ("<html>\r\n<head><title>502 Bad Gateway</title></head>\r\n<body>\r\n<center><h1>502 Bad Gateway</h1></center>"
+     "\r\n<hr><center>nginx</center></body></html>", "502 Bad Gateway nginx"),
+    ("<!DOCTYPE html><html><head><style>p {color: red}</style><script>if (1<2) no()</script></head><!-- a -->"
+     "<body>a &lt; b &amp; c</body>", "a < b & c"),
+    ("  <html><title>Error</title><style>" + "p {color: red}" * 500, "Error"),
+    ("<?xml version='1.0'?><Error><Code>AccessDenied</Code><Message>Not here</Message></Error>",
+     "AccessDenied Not here"),
+    ("<html>", ""), ("<![x[ <", ""), ("2 < 3", "2 < 3"), ("say <b>hi</b>", "say <b>hi</b>"),
+    (f"<html><title>Error</title>who is <b>{HEADER}</b>?", "Error who is *** ?"),
+    ('{"message": "m"}', '{"message": "m"}'),
+])  # fmt: skip
 def test_of_a_page_its_title_and_text_are_shown_and_all_of_what_is_none(page: str, shown: str) -> None:
     assert DETAILS.answer(page) == shown
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "cannot read SGVsbG8sIHdvcmxkIG9mIGJlZHM=", "cannot read: Hello, world of beds", "got 'world of beds'",
-        "Hello,  'WORLD' of", "no bed named roses 7", "bad key: GREENHOUSE 12",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("text", [
+    "cannot read SGVsbG8sIHdvcmxkIG9mIGJlZHM=", "cannot read: Hello, world of beds", "got 'world of beds'",
+    "Hello,  'WORLD' of", "no bed named roses 7", "bad key: GREENHOUSE 12",
+])  # fmt: skip
 def test_a_text_that_repeats_a_message_is_noticed(text: str) -> None:
     message = pulled(1, "SGVsbG8sIHdvcmxkIG9mIGJlZHM=", {"bed": "roses-7"}, "greenhouse-12")
 

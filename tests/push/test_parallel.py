@@ -252,15 +252,11 @@ async def test_after_the_endpoint_failed_one_delivery_finds_out_whether_it_is_ba
         assert bench.floor == 20
 
 
-@pytest.mark.parametrize(
-    ("answers", "naps", "failed"),
-    [
-        ([REFUSED] * 3, [3.0, 6.0, 9.0], 3),
-        ([EndpointAnswer(503, "", 30.0)], [32.25], 1),
-        ([CircuitOpen(4.0)], [4.3], 0),
-    ],
-    ids=["again and again", "Retry-After", "left alone"],
-)
+@pytest.mark.parametrize(("answers", "naps", "failed"), [
+    ([REFUSED] * 3, [3.0, 6.0, 9.0], 3),
+    ([EndpointAnswer(503, "", 30.0)], [32.25], 1),
+    ([CircuitOpen(4.0)], [4.3], 0),
+], ids=["again and again", "Retry-After", "left alone"])  # fmt: skip
 async def test_an_endpoint_is_asked_again_when_it_may_be(answers: list[Any], naps: list[float], failed: int) -> None:
     async with working(20, ScriptedSender(*answers), max_outstanding=1) as bench:
         await bench.idle()

@@ -159,14 +159,10 @@ async def secure(authority: Authority, host: str) -> AsyncIterator[ReferencePush
         yield server
 
 
-@pytest.mark.parametrize(
-    ("host", "more", "verified", "unverified"),
-    [
-        ("127.0.0.1", "own", "SERVING", "SERVING"), ("127.0.0.1", "nobody", AWAY, AWAY),
-        ("elsewhere.example.com", "own", AWAY, "SERVING"), ("127.0.0.1", "other", AWAY, "SERVING"),
-    ],
-    ids=["all is well", "we show no certificate", "for another host", "of another authority"],
-)  # fmt: skip
+@pytest.mark.parametrize(("host", "more", "verified", "unverified"), [
+    ("127.0.0.1", "own", "SERVING", "SERVING"), ("127.0.0.1", "nobody", AWAY, AWAY),
+    ("elsewhere.example.com", "own", AWAY, "SERVING"), ("127.0.0.1", "other", AWAY, "SERVING"),
+], ids=["all is well", "we show no certificate", "for another host", "of another authority"])  # fmt: skip
 async def test_our_own_certificate_is_shown_and_theirs_is_checked_unless_nobody_verifies(
     authority: Authority, tmp_path: Path, host: str, more: str, verified: str, unverified: str
 ) -> None:

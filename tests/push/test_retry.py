@@ -7,111 +7,92 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ams.core.push_config import EXPONENTIAL, HTTP_ENDPOINT, LINEAR, MAX_MESSAGES, SLOWSTART, PushConfig
-from ams.push.retry import (
-    DEFAULT_PERIOD,
-    EXPONENTIAL_MOST,
-    FIRST,
-    JITTER,
-    LINEAR_MOST,
-    MOST_PERIOD,
-    RETRY_AFTER_MOST,
-    SLOWSTART_MOST,
-    UNREACHED,
-    History,
-    Policy,
-    Refusals,
-    batch_after,
-    failed,
-    first_batch,
-    halved,
-    longest,
-    policy_of,
-    succeeded,
-)
+from ams.push import retry
 from tests.push.keepers import pulled
 
-POLICIES = st.builds(Policy, st.sampled_from([LINEAR, SLOWSTART, EXPONENTIAL, "other"]), st.integers(1, 10**9))
+POLICIES = st.builds(retry.Policy, st.sampled_from([LINEAR, SLOWSTART, EXPONENTIAL, "other"]), st.integers(1, 10**9))
 RANDOM = st.floats(0, 1, exclude_max=True)
 OUTCOMES = st.lists(st.booleans(), max_size=80)
 DAY = 24 * 3_600_000
 SUCCESS, FAILURE = [True], [False]
 
 
-def after(policy: Policy, outcomes: Iterable[bool]) -> History:
-    state = History()
+def after(policy: retry.Policy, outcomes: Iterable[bool]) -> retry.History:
+    state = retry.History()
     for ok in outcomes:
-        state = succeeded(policy, state) if ok else failed(policy, state, retry_after=None, random=0.5)[0]
+        state = retry.succeeded(policy, state) if ok else retry.failed(policy, state, retry_after=None, random=0.5)[0]
     return state
 
 
-@pytest.mark.parametrize(
-    ("outcomes", "delays"),
-    [
-        (SUCCESS * 4, [1000, 500, 300, 300, 300]),
-        (SUCCESS * 3 + FAILURE * 2 + SUCCESS * 2, [1000, 500, 300, 300, 600, 1200, 1000, 500]),
-        (FAILURE * 3, [1000, 2000, 4000, 8000]), (FAILURE * 20, [65_536_000, DAY, DAY, DAY, DAY]),
-        (SUCCESS * 3 + FAILURE * 19, [78_643_200, DAY]), (FAILURE * 17 + SUCCESS + FAILURE, [1000, 2000]),
-    ],
-    ids=["down", "down and up", "up", "up to a day", "a day from its floor", "P5: anew after a success"],
-)  # fmt: skip
+@pytest.mark.parametrize(("outcomes", "delays"), [
+    (SUCCESS * 4, [1000, 500, 300, 300, 300]),
+    (SUCCESS * 3 + FAILURE * 2 + SUCCESS * 2, [1000, 500, 300, 300, 600, 1200, 1000, 500]),
+    (FAILURE * 3, [1000, 2000, 4000, 8000]), (FAILURE * 20, [65_536_000, DAY, DAY, DAY, DAY]),
+    (SUCCESS * 3 + FAILURE * 19, [78_643_200, DAY]), (FAILURE * 17 + SUCCESS + FAILURE, [1000, 2000]),
+], ids=["down", "down and up", "up", "up to a day", "a day from its floor", "P5: anew after a success"])  # fmt: skip
 def test_slowstart_goes_as_the_contract_tabulates(outcomes: list[bool], delays: list[int]) -> None:
-    found = [after(Policy(SLOWSTART, 0), outcomes[:count]).last for count in range(len(outcomes) + 1)]
+    found = [after(retry.Policy(SLOWSTART, 0), outcomes[:count]).last for count in range(len(outcomes) + 1)]
 
     assert found[-len(delays) :] == delays
 
 
-@pytest.mark.parametrize(
-    ("policy", "failures", "delays"),
-    [
-        (Policy(LINEAR, 25_000), (1, 2, 3, 4), [25_000, 50_000, 60_000, 60_000]),
-        (Policy(LINEAR, 90_000), (1, 7), [90_000, 90_000]),
-        (Policy(EXPONENTIAL, 1000), (1, 2, 3, 12, 13, 10**6), [1000, 2000, 4000, 2_048_000, 3_600_000, 3_600_000]),
-    ],
-    ids=["P14: by its period up to a minute", "a period above a minute is kept", "double up to an hour"],
-)
-def test_delays_grow_with_failures(policy: Policy, failures: tuple[int, ...], delays: list[int]) -> None:
-    assert [longest(policy, History(count)) for count in failures] == delays
+@pytest.mark.parametrize(("policy", "failures", "delays"), [
+    (retry.Policy(LINEAR, 25_000), (1, 2, 3, 4), [25_000, 50_000, 60_000, 60_000]),
+    (retry.Policy(LINEAR, 90_000), (1, 7), [90_000, 90_000]),
+    (
+        retry.Policy(EXPONENTIAL, 1000),
+        (1, 2, 3, 12, 13, 10**6),
+        [1000, 2000, 4000, 2_048_000, 3_600_000, 3_600_000],
+    ),
+], ids=["P14: by its period up to a minute", "a period above a minute is kept", "double up to an hour"])  # fmt: skip
+def test_delays_grow_with_failures(policy: retry.Policy, failures: tuple[int, ...], delays: list[int]) -> None:
+    assert [retry.longest(policy, retry.History(count)) for count in failures] == delays
 
 
-@pytest.mark.parametrize(
-    ("policy", "delays"),
-    [(LINEAR, [850, 1000, 1149]), (EXPONENTIAL, [0, 500, 999])],
-    ids=["P14: fifteen percent up or down", "anywhere below the bound"],
-)
+@pytest.mark.parametrize(("policy", "delays"), [
+    (LINEAR, [850, 1000, 1149]), (EXPONENTIAL, [0, 500, 999]),
+], ids=["P14: fifteen percent up or down", "anywhere below the bound"])  # fmt: skip
 def test_delays_that_are_waited_differ_by_chance(policy: str, delays: list[int]) -> None:
-    waits = [failed(Policy(policy, 1000), History(), retry_after=None, random=each)[1] for each in (0, 0.5, 0.9999)]
+    waits = [
+        retry.failed(retry.Policy(policy, 1000), retry.History(), retry_after=None, random=each)[1]
+        for each in (0, 0.5, 0.9999)
+    ]
 
     assert waits == delays
 
 
 @given(POLICIES, OUTCOMES, RANDOM)
-def test_a_delay_is_near_its_policy_and_below_its_cap(policy: Policy, outcomes: list[bool], random: float) -> None:
-    state, delay = failed(policy, after(policy, outcomes), retry_after=None, random=random)
+def test_a_delay_is_near_its_policy_and_below_its_cap(
+    policy: retry.Policy, outcomes: list[bool], random: float
+) -> None:
+    state, delay = retry.failed(policy, after(policy, outcomes), retry_after=None, random=random)
 
-    most = {SLOWSTART: SLOWSTART_MOST, EXPONENTIAL: EXPONENTIAL_MOST}
-    assert 0 < longest(policy, state) <= most.get(policy.type, max(policy.period, LINEAR_MOST))
-    assert 0 <= delay <= longest(policy, state) * (1 + JITTER)
-    assert policy.type == EXPONENTIAL or delay >= int(longest(policy, state) * (1 - JITTER))
+    most = {SLOWSTART: retry.SLOWSTART_MOST, EXPONENTIAL: retry.EXPONENTIAL_MOST}
+    assert 0 < retry.longest(policy, state) <= most.get(policy.type, max(policy.period, retry.LINEAR_MOST))
+    assert 0 <= delay <= retry.longest(policy, state) * (1 + retry.JITTER)
+    assert policy.type == EXPONENTIAL or delay >= int(retry.longest(policy, state) * (1 - retry.JITTER))
 
 
 @given(POLICIES, OUTCOMES, st.floats(-10, 10**9), RANDOM)
 def test_p17_what_an_endpoint_asks_for_is_waited_up_to_an_hour_and_shortens_nothing(
-    policy: Policy, outcomes: list[bool], seconds: float, random: float
+    policy: retry.Policy, outcomes: list[bool], seconds: float, random: float
 ) -> None:
     before = after(policy, outcomes)
-    without = failed(policy, before, retry_after=None, random=random)
-    state, delay = failed(policy, before, retry_after=seconds, random=random)
+    without = retry.failed(policy, before, retry_after=None, random=random)
+    state, delay = retry.failed(policy, before, retry_after=seconds, random=random)
 
-    assert delay >= max(without[1], int(1000 * min(seconds, RETRY_AFTER_MOST)))
-    assert delay <= max(without[1], 1000 * min(max(seconds, 0), RETRY_AFTER_MOST) * (1 + JITTER))
+    assert delay >= max(without[1], int(1000 * min(seconds, retry.RETRY_AFTER_MOST)))
+    assert delay <= max(without[1], 1000 * min(max(seconds, 0), retry.RETRY_AFTER_MOST) * (1 + retry.JITTER))
     assert state == without[0]
 
 
 @pytest.mark.parametrize("policy", [LINEAR, EXPONENTIAL, SLOWSTART])
 def test_a_period_of_zero_is_the_usual_one_and_one_that_no_push_server_could_be_told_is_cut(policy: str) -> None:
-    for period, told in ((0, DEFAULT_PERIOD), (5, 5), (2**63 - 1, MOST_PERIOD)):
-        assert policy_of(PushConfig(HTTP_ENDPOINT, retry_policy=policy, retry_period=period)) == Policy(policy, told)
-    assert MOST_PERIOD < 2**33
+    for period, told in ((0, retry.DEFAULT_PERIOD), (5, 5), (2**63 - 1, retry.MOST_PERIOD)):
+        assert retry.policy_of(PushConfig(HTTP_ENDPOINT, retry_policy=policy, retry_period=period)) == retry.Policy(
+            policy, told
+        )
+    assert retry.MOST_PERIOD < 2**33
 
 
 # Which messages are put aside, and after how many refusals
@@ -119,11 +100,11 @@ def test_a_period_of_zero_is_the_usual_one_and_one_that_no_push_server_could_be_
 MOST_REFUSALS = 4
 
 
-def refusals(most: int = MOST_REFUSALS) -> Refusals:
-    return Refusals(PushConfig(HTTP_ENDPOINT, dead_letter_topic="dead", max_delivery_attempts=most))
+def refusals(most: int = MOST_REFUSALS) -> retry.Refusals:
+    return retry.Refusals(PushConfig(HTTP_ENDPOINT, dead_letter_topic="dead", max_delivery_attempts=most))
 
 
-def refused(counted: Refusals, *offsets: int, times: int = 1) -> int:
+def refused(counted: retry.Refusals, *offsets: int, times: int = 1) -> int:
     return [counted.refused([pulled(each) for each in offsets], 422) for _ in range(times)][-1]
 
 
@@ -161,37 +142,37 @@ MOST = st.integers(1, MAX_MESSAGES)
 
 
 def test_it_begins_with_a_hundred_or_all_that_is_allowed_and_failures_halve_it_down_to_one() -> None:
-    assert [first_batch(most) for most in (1, 99, 100, 10_000)] == [1, 99, FIRST, FIRST]
-    assert batch_after(1, 1, messages=1, seconds=0.1, limit=30) == 1
-    assert [halved(messages) for messages in (100, 50, 25, 3, 2, 1)] == [50, 25, 12, 1, 1, 1]
+    assert [retry.first_batch(most) for most in (1, 99, 100, 10_000)] == [1, 99, retry.FIRST, retry.FIRST]
+    assert retry.batch_after(1, 1, messages=1, seconds=0.1, limit=30) == 1
+    assert [retry.halved(messages) for messages in (100, 50, 25, 3, 2, 1)] == [50, 25, 12, 1, 1, 1]
 
 
-@pytest.mark.parametrize(
-    ("batch", "messages", "seconds", "limit", "following"),
-    [
-        (100, 100, 0.1, 30, 200), (300, 300, 0.1, 30, 500), (100, 99, 0.1, 30, 100), (100, 100, 5.1, 30, 50),
-        (100, 100, 3.1, 9, 50), (100, 8, 5.1, 30, 4),
-    ],
-    ids=[
-        "doubled when full and fast", "up to what is allowed", "not full: that tells nothing", "more than five seconds",
-        "more than a third of its time", "half of what was sent, not of what could have been",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("batch", "messages", "seconds", "limit", "following"), [
+    (100, 100, 0.1, 30, 200), (300, 300, 0.1, 30, 500), (100, 99, 0.1, 30, 100), (100, 100, 5.1, 30, 50),
+    (100, 100, 3.1, 9, 50), (100, 8, 5.1, 30, 4),
+], ids=[
+    "doubled when full and fast", "up to what is allowed", "not full: that tells nothing", "more than five seconds",
+    "more than a third of its time", "half of what was sent, not of what could have been",
+])  # fmt: skip
 def test_a_delivery_says_how_large_the_next_one_is(
     batch: int, messages: int, seconds: float, limit: float, following: int
 ) -> None:
-    assert batch_after(batch, 500, messages=messages, seconds=seconds, limit=limit) == following
+    assert retry.batch_after(batch, 500, messages=messages, seconds=seconds, limit=limit) == following
 
 
 @given(MOST, st.lists(st.tuples(st.booleans(), st.integers(1, MAX_MESSAGES), st.floats(0, 60)), max_size=60))
 def test_it_stays_within_one_and_what_is_allowed(most: int, outcomes: list[tuple[bool, int, float]]) -> None:
-    batch = first_batch(most)
+    batch = retry.first_batch(most)
     for ok, size, seconds in outcomes:
         messages = min(batch, size)
-        batch = batch_after(batch, most, messages=messages, seconds=seconds, limit=30) if ok else halved(messages)
+        batch = (
+            retry.batch_after(batch, most, messages=messages, seconds=seconds, limit=30)
+            if ok
+            else retry.halved(messages)
+        )
         assert 1 <= batch <= most
 
 
 def test_p2_a_service_that_does_not_answer_is_asked_after_1_to_60_seconds_by_chance() -> None:
-    pauses = [[UNREACHED.pause(failures, chance) for failures in range(8)] for chance in (0.0, 1.0)]
+    pauses = [[retry.UNREACHED.pause(failures, chance) for failures in range(8)] for chance in (0.0, 1.0)]
     assert pauses == [[1] * 8, [1, 2, 4, 8, 16, 32, 60, 60]]

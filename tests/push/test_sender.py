@@ -112,13 +112,12 @@ async def test_a_delivery_is_a_post_with_the_headers_given(receiving: Receiving,
     assert "accept-encoding" not in came.headers
 
 
-@pytest.mark.parametrize(
-    ("path", "status", "text"),
-    [("/created", 201, ""), ("/accepted", 202, ""), ("/empty", 204, ""), ("/gone", 410, "gone"),
-     ("/status/500?body=no+disk", 500, "no disk"), ("/redirect", 307, ""), ("/bomb", 500, ""),
-     ("/status/422?body=" + "a" * 3000, 422, "a" * TEXT_BYTES),
-     ("/status/400?body=%7B%22message%22%3A1%7D", 400, '{"message":1}')],
-)  # fmt: skip
+@pytest.mark.parametrize(("path", "status", "text"), [
+    ("/created", 201, ""), ("/accepted", 202, ""), ("/empty", 204, ""), ("/gone", 410, "gone"),
+    ("/status/500?body=no+disk", 500, "no disk"), ("/redirect", 307, ""), ("/bomb", 500, ""),
+    ("/status/422?body=" + "a" * 3000, 422, "a" * TEXT_BYTES),
+    ("/status/400?body=%7B%22message%22%3A1%7D", 400, '{"message":1}'),
+])  # fmt: skip
 async def test_every_answer_is_told_in_brief_and_no_redirect_is_followed(
     receiving: Receiving, sender: HttpSender, path: str, status: int, text: str
 ) -> None:
@@ -130,16 +129,15 @@ async def test_every_answer_is_told_in_brief_and_no_redirect_is_followed(
     assert receiving.numbers().requests == 1
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [("expired", "TLS: certificate has expired"),
-     ("other-name", "TLS: IP address mismatch, certificate is not valid for '127.0.0.1'."),
-     ("unknown-ca", "TLS: unable to get local issuer certificate"),
-     ("tls-1.0", "TLS: the endpoint has no TLS 1.2 or newer"), ("tls-1.1", "TLS: the endpoint has no TLS 1.2 or newer"),
-     ("alert", "TLS: the endpoint has no TLS 1.2 or newer"),
-     ("plain", "TLS: the endpoint does not speak TLS on this port"),
-     ("reset", "TLS: the connection was reset during the handshake"), ("refused", "The connection was refused")],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "said"), [
+    ("expired", "TLS: certificate has expired"),
+    ("other-name", "TLS: IP address mismatch, certificate is not valid for '127.0.0.1'."),
+    ("unknown-ca", "TLS: unable to get local issuer certificate"),
+    ("tls-1.0", "TLS: the endpoint has no TLS 1.2 or newer"), ("tls-1.1", "TLS: the endpoint has no TLS 1.2 or newer"),
+    ("alert", "TLS: the endpoint has no TLS 1.2 or newer"),
+    ("plain", "TLS: the endpoint does not speak TLS on this port"),
+    ("reset", "TLS: the connection was reset during the handshake"), ("refused", "The connection was refused"),
+])  # fmt: skip
 async def test_what_cannot_be_talked_to_is_told_by_its_cause(
     receiving: Receiving, sender: HttpSender, name: str, said: str
 ) -> None:
@@ -147,14 +145,13 @@ async def test_what_cannot_be_talked_to_is_told_by_its_cause(
         assert await failure(sender, receiving.bad(name)) == said
 
 
-@pytest.mark.parametrize(
-    ("path", "said"),
-    [("/garbage", "The answer is not HTTP/1.1: illegal status line"), ("/half", "closed before the answer was whole"),
-     ("/nothing", "The connection was closed without an answer"), ("/big-head", "The answer is too long"),
-     ("/interim", "The answer is too long"), ("/endless", "The answer is too long"),
-     ("/huge", "The answer is too long"), ("/long/1000000", "The answer is too long"),
-     ("/upgrade", "The endpoint wants to speak another protocol")],
-)  # fmt: skip
+@pytest.mark.parametrize(("path", "said"), [
+    ("/garbage", "The answer is not HTTP/1.1: illegal status line"), ("/half", "closed before the answer was whole"),
+    ("/nothing", "The connection was closed without an answer"), ("/big-head", "The answer is too long"),
+    ("/interim", "The answer is too long"), ("/endless", "The answer is too long"),
+    ("/huge", "The answer is too long"), ("/long/1000000", "The answer is too long"),
+    ("/upgrade", "The endpoint wants to speak another protocol"),
+])  # fmt: skip
 async def test_what_is_no_answer_is_told_and_costs_little(
     receiving: Receiving, sender: HttpSender, path: str, said: str
 ) -> None:
@@ -202,11 +199,10 @@ async def test_plain_http_goes_to_this_machine_only_and_only_where_it_is_permitt
     assert bodies == [BODY] * 3
 
 
-@pytest.mark.parametrize(
-    "url",
-    ["http://127.0.0.1/hooks/x", "ftp://127.0.0.1/", "hooks/x", "", "https://", "https:///x", "https://h:0/",
-     "https://h:x/", "https://h/a b", "https://h\\@i/", "https://ü.example/", "https://user:s3cret@127.0.0.1/"],
-)  # fmt: skip
+@pytest.mark.parametrize("url", [
+    "http://127.0.0.1/hooks/x", "ftp://127.0.0.1/", "hooks/x", "", "https://", "https:///x", "https://h:0/",
+    "https://h:x/", "https://h/a b", "https://h\\@i/", "https://ü.example/", "https://user:s3cret@127.0.0.1/",
+])  # fmt: skip
 async def test_what_is_no_https_url_is_told(sender: HttpSender, url: str) -> None:
     assert await failure(sender, url) == "The URL is no https URL; deliveries go to those only"
     assert sender.circuit(url) == "closed"
@@ -364,12 +360,11 @@ async def test_a_large_body_arrives_whole(receiving: Receiving, sender: HttpSend
 NOW = datetime(1994, 11, 6, 8, 49, 0, tzinfo=UTC).timestamp()
 
 
-@pytest.mark.parametrize(
-    ("said", "seconds"),
-    [(b"0", 0.0), (b"120", 120.0), (b" 7 ", 7.0), (b"Sun, 06 Nov 1994 08:49:37 GMT", 37.0),
-     (b"Sunday, 06-Nov-94 08:49:37 GMT", 37.0), (b"Sun Nov  6 08:49:37 1994", 37.0),
-     (b"Sun, 06 Nov 1994 08:48:00 GMT", 0.0)],
-)  # fmt: skip
+@pytest.mark.parametrize(("said", "seconds"), [
+    (b"0", 0.0), (b"120", 120.0), (b" 7 ", 7.0), (b"Sun, 06 Nov 1994 08:49:37 GMT", 37.0),
+    (b"Sunday, 06-Nov-94 08:49:37 GMT", 37.0), (b"Sun Nov  6 08:49:37 1994", 37.0),
+    (b"Sun, 06 Nov 1994 08:48:00 GMT", 0.0),
+])  # fmt: skip
 def test_seconds_and_dates_are_understood(said: bytes, seconds: float) -> None:
     assert retry_after([said], NOW) == seconds
 

@@ -163,10 +163,8 @@ async def test_p8_stopping_finishes_what_is_in_flight_of_all() -> None:
     async with working(2, closed()) as bench:
         bench.upstream.append(OTHER)
         await bench.follow_in_flight(ONE, TWO)
-        stopping = asyncio.create_task(bench.workers.stop(5))
-        await asyncio.sleep(0.01)
-        bench.sender.open.set()
-        await stopping
+        asyncio.get_running_loop().call_later(0.01, bench.sender.open.set)
+        await bench.workers.stop(5)
 
         assert bench.upstream.positions == {PATH: 1, OTHER: 1}
         assert not bench.workers.paths()

@@ -75,10 +75,6 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(location, "TIMEOUT_SECONDS", server.LATE_SECONDS / 2)
 
 
-def replace_all(root: str) -> None:
-    table(root).replace(write(table(root), [(2, MONDAY), (2, TUESDAY)]))
-
-
 def merge_two(root: str) -> None:
     assert upkeep.merge(root) == 2
 
@@ -93,7 +89,8 @@ BATCHES = [("append", number, 1, 0) for number in (3, 2, 1, 0)]
 WORK: dict[str, tuple[Callable[[str], None], int | None, set[Row], list[tuple[str, int | None, int, int]]]] = {
     "append": (lambda root: append_batches(root, 4), 1, {(number, MONDAY) for number in range(4)}, [*BATCHES, CREATE]),
     "replace": (
-        replace_all, None, {(2, MONDAY), (2, TUESDAY)}, [("replace", None, n, n - 1) for n in (2, 1)] + [CREATE],
+        lambda root: table(root).replace(write(table(root), [(2, MONDAY), (2, TUESDAY)])), None,
+        {(2, MONDAY), (2, TUESDAY)}, [("replace", None, n, n - 1) for n in (2, 1)] + [CREATE],
     ),
     "merge": (merge_two, 2, {(0, MONDAY), (1, MONDAY)}, [("merge", None, 1, 2), *BATCHES[2:], CREATE]),
     "make": (make, 0, {(0, MONDAY)}, [BATCHES[3], CREATE]),

@@ -60,16 +60,13 @@ def test_a_table_of_batches_is_not_replaced_and_one_of_results_takes_no_batches(
         append(table(results), 0, [(1, MONDAY)])
 
 
-@pytest.mark.parametrize(
-    ("schema", "by"),
-    [
-        (pa.schema([("n", pa.string()), ("day", pa.date32())]), ("day",)),
-        (pa.schema([("n", pa.int64()), ("day", pa.date32())]), ("day",)),  # n may be null now
-        (SCHEMA.append(pa.field("more", pa.int64(), nullable=False)), ("day",)),
-        (pa.schema([SCHEMA.field("n")]), ()),
-        (SCHEMA, ()),
-    ],
-)
+@pytest.mark.parametrize(("schema", "by"), [
+    (pa.schema([("n", pa.string()), ("day", pa.date32())]), ("day",)),
+    (pa.schema([("n", pa.int64()), ("day", pa.date32())]), ("day",)),  # n may be null now
+    (SCHEMA.append(pa.field("more", pa.int64(), nullable=False)), ("day",)),
+    (pa.schema([SCHEMA.field("n")]), ()),
+    (SCHEMA, ()),
+])  # fmt: skip
 def test_other_columns_or_partitions_are_refused(root: Path, schema: pa.Schema, by: tuple[str, ...]) -> None:
     append(table(root), 0, [(1, MONDAY)])
     with pytest.raises(WrongTable, match="has other columns than are written now"):

@@ -37,35 +37,32 @@ def nested(depth: int, innermost: object) -> object:
     return value
 
 
-@pytest.mark.parametrize(
-    ("schema", "document", "told"),
-    [
-        ({"type": ["string", "null"]}, 1.5, "(root): Invalid type. Expected: [null,string], given: number"),
-        ({"type": "string"}, True, "(root): Invalid type. Expected: string, given: boolean"),
-        ({"type": "string"}, None, "(root): Invalid type. Expected: string, given: null"),
-        ({"type": "string"}, [], "(root): Invalid type. Expected: string, given: array"),
-        ({"type": "string"}, {}, "(root): Invalid type. Expected: string, given: object"),
-        ({"const": {"a": 1}}, 1, '(root): (root) does not match: {"a":1}'),
-        ({"enum": [1, None]}, 2, "(root): (root) must be one of the following: 1, null"),
-        ({"anyOf": [{"type": "string"}]}, 1, "(root): Must validate at least one schema (anyOf)"),
-        ({"oneOf": [{"type": "string"}]}, 1, "(root): Must validate one and only one schema (oneOf)"),
-        ({"oneOf": [{}, {}]}, 1, "(root): Must validate one and only one schema (oneOf)"),
-        ({"not": {}}, 1, "(root): Must not validate the schema (not)"),
-        ({"contains": {"type": "null"}}, [1], "(root): At least one of the items must match"),
-        ({"properties": {"a": False}}, {"a": 1}, "a: False always fails validation"),
-        ({"propertyNames": {"maxLength": 1}}, {"ab": 1}, '(root): Property name of "ab" does not match'),
-        ({"items": [{}], "additionalItems": False}, [1, 2], "(root): No additional items allowed on array"),
-        ({"maxLength": 1}, "ab", "(root): String length must be less than or equal to 1"),
-        ({"maximum": 1.5}, 2, "(root): Must be less than or equal to 1.5"),
-        ({"exclusiveMinimum": 1}, 1, "(root): Must be greater than 1"),
-        ({"multipleOf": 3}, 4, "(root): Must be a multiple of 3"),
-        ({"maxItems": 1}, [1, 2], "(root): Array must have at most 1 items"),
-        ({"uniqueItems": True}, [1, 1], "(root): array items must be unique"),
-        ({"minProperties": 1}, {}, "(root): Must have at least 1 properties"),
-        ({"maxProperties": 0}, {"a": 1}, "(root): Must have at most 0 properties"),
-        ({"format": "date-time"}, "yesterday", "(root): Does not match format 'date-time'"),
-    ],
-)
+@pytest.mark.parametrize(("schema", "document", "told"), [
+    ({"type": ["string", "null"]}, 1.5, "(root): Invalid type. Expected: [null,string], given: number"),
+    ({"type": "string"}, True, "(root): Invalid type. Expected: string, given: boolean"),
+    ({"type": "string"}, None, "(root): Invalid type. Expected: string, given: null"),
+    ({"type": "string"}, [], "(root): Invalid type. Expected: string, given: array"),
+    ({"type": "string"}, {}, "(root): Invalid type. Expected: string, given: object"),
+    ({"const": {"a": 1}}, 1, '(root): (root) does not match: {"a":1}'),
+    ({"enum": [1, None]}, 2, "(root): (root) must be one of the following: 1, null"),
+    ({"anyOf": [{"type": "string"}]}, 1, "(root): Must validate at least one schema (anyOf)"),
+    ({"oneOf": [{"type": "string"}]}, 1, "(root): Must validate one and only one schema (oneOf)"),
+    ({"oneOf": [{}, {}]}, 1, "(root): Must validate one and only one schema (oneOf)"),
+    ({"not": {}}, 1, "(root): Must not validate the schema (not)"),
+    ({"contains": {"type": "null"}}, [1], "(root): At least one of the items must match"),
+    ({"properties": {"a": False}}, {"a": 1}, "a: False always fails validation"),
+    ({"propertyNames": {"maxLength": 1}}, {"ab": 1}, '(root): Property name of "ab" does not match'),
+    ({"items": [{}], "additionalItems": False}, [1, 2], "(root): No additional items allowed on array"),
+    ({"maxLength": 1}, "ab", "(root): String length must be less than or equal to 1"),
+    ({"maximum": 1.5}, 2, "(root): Must be less than or equal to 1.5"),
+    ({"exclusiveMinimum": 1}, 1, "(root): Must be greater than 1"),
+    ({"multipleOf": 3}, 4, "(root): Must be a multiple of 3"),
+    ({"maxItems": 1}, [1, 2], "(root): Array must have at most 1 items"),
+    ({"uniqueItems": True}, [1, 1], "(root): array items must be unique"),
+    ({"minProperties": 1}, {}, "(root): Must have at least 1 properties"),
+    ({"maxProperties": 0}, {"a": 1}, "(root): Must have at most 0 properties"),
+    ({"format": "date-time"}, "yesterday", "(root): Does not match format 'date-time'"),
+])  # fmt: skip
 def test_15_3_a_violation_has_the_text_of_the_reference(schema: dict[str, Any], document: object, told: str) -> None:
     assert text(schema, document) == told
 
@@ -82,14 +79,13 @@ def test_what_is_quoted_is_cut_and_not_everything_is_told() -> None:
     assert text(wide, [-1] * 2000) == "(root): Does not match the schema"
 
 
-@pytest.mark.parametrize(
-    ("data", "detail"),
-    [(b'"\xff"', "invalid UTF-8"), (b'{"\xed\xa0\x80": 1}', "invalid UTF-8"),
-     (b'"\\ud800"', "invalid surrogate pair"), (b'{"\\ud800": 1}', "invalid surrogate pair"),
-     (b'{"a', "unexpected EOF"), (b'"\\ud800', "unexpected EOF"), (b" ", "EOF"),
-     (b"[" * 100_000, "nested too deeply"), (b"[" * 3000 + b"]" * 3000, "nested too deeply"),
-     (b"1e400", "Number out of range"), (b"1" * 5000, "Integer value out of range")],
-)  # fmt: skip
+@pytest.mark.parametrize(("data", "detail"), [
+    (b'"\xff"', "invalid UTF-8"), (b'{"\xed\xa0\x80": 1}', "invalid UTF-8"),
+    (b'"\\ud800"', "invalid surrogate pair"), (b'{"\\ud800": 1}', "invalid surrogate pair"),
+    (b'{"a', "unexpected EOF"), (b'"\\ud800', "unexpected EOF"), (b" ", "EOF"),
+    (b"[" * 100_000, "nested too deeply"), (b"[" * 3000 + b"]" * 3000, "nested too deeply"),
+    (b"1e400", "Number out of range"), (b"1" * 5000, "Integer value out of range"),
+])  # fmt: skip
 def test_data_that_is_no_json_is_told_in_words_of_its_own(data: bytes, detail: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         JsonSchema({}).check(0, data, Budget())
@@ -139,15 +135,12 @@ def test_a_schema_of_json_schemas_is_no_trouble() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "schema",
-    [
-        MYSELF, {"allOf": [MYSELF]}, {"not": {"anyOf": [MYSELF]}},
-        {"type": "array", "allOf": [{"items": MYSELF}, {"items": MYSELF}, {"items": MYSELF}]},
-        {"anyOf": [{"contains": MYSELF}, {"contains": {"not": MYSELF}}, {"items": MYSELF}], "maxItems": 0},
-        {"type": "array", "items": {"anyOf": [MYSELF, MYSELF, MYSELF]}},
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("schema", [
+    MYSELF, {"allOf": [MYSELF]}, {"not": {"anyOf": [MYSELF]}},
+    {"type": "array", "allOf": [{"items": MYSELF}, {"items": MYSELF}, {"items": MYSELF}]},
+    {"anyOf": [{"contains": MYSELF}, {"contains": {"not": MYSELF}}, {"items": MYSELF}], "maxItems": 0},
+    {"type": "array", "items": {"anyOf": [MYSELF, MYSELF, MYSELF]}},
+])  # fmt: skip
 def test_a_schema_of_too_many_ways_is_refused(schema: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput, match="^Schema would take too long to check"):
         JsonSchema(schema)
@@ -166,14 +159,10 @@ def allows(schema: dict[str, Any], document: object) -> bool:
 
 
 @pytest.mark.parametrize("pattern", ["(?=a)b", r"(a)\1", "(?<!a)b", "((a{0,1000}){0,1000}){0,1000}", "("])
-@pytest.mark.parametrize(
-    "place",
-    [
-        lambda part: {"properties": {"a": part}}, lambda part: {"propertyNames": part},
-        lambda part: {"propertyNames": part, "minimum": 1, "exclusiveMinimum": True},
-    ],
-    ids=["of values", "of names", "of names in no draft"],
-)  # fmt: skip
+@pytest.mark.parametrize("place", [
+    lambda part: {"properties": {"a": part}}, lambda part: {"propertyNames": part},
+    lambda part: {"propertyNames": part, "minimum": 1, "exclusiveMinimum": True},
+], ids=["of values", "of names", "of names in no draft"])  # fmt: skip
 def test_a_pattern_without_linear_time_is_refused(place: Callable[[object], dict[str, Any]], pattern: str) -> None:
     with pytest.raises(InvalidInput, match='is not a "regex"$'):
         JsonSchema(place({"pattern": pattern}))
@@ -204,17 +193,14 @@ def test_with_a_draft_its_own_way_is_the_only_one() -> None:
 
 
 @pytest.mark.parametrize("draft", [None, *DRAFTS])
-@pytest.mark.parametrize(
-    ("name", "good", "bad"),
-    [
-        ("uuid", "8f14e45f-ceea-467f-a34e-5d1f5f1f5d1f", "8f14e45f"), ("duration", "P1DT2H", "1 day"),
-        ("idn-hostname", "παράδειγμα.example", "a b"), ("iri", "http://a.example/é", "a b"),
-        ("iri-reference", "é/b", "a b"), ("json-pointer", "/a/0", "a"), ("relative-json-pointer", "1/a", "/a"),
-        ("uri-reference", "a/b", "a b"), ("uri-template", "/a/{b}", "{"),
-        ("date-time", "2024-03-05T10:20:30Z", "yesterday"), ("email", "a@b.example", "a"),
-        ("ipv4", "127.0.0.1", "127.0.0"), ("regex", "a+", "("),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "good", "bad"), [
+    ("uuid", "8f14e45f-ceea-467f-a34e-5d1f5f1f5d1f", "8f14e45f"), ("duration", "P1DT2H", "1 day"),
+    ("idn-hostname", "παράδειγμα.example", "a b"), ("iri", "http://a.example/é", "a b"),
+    ("iri-reference", "é/b", "a b"), ("json-pointer", "/a/0", "a"), ("relative-json-pointer", "1/a", "/a"),
+    ("uri-reference", "a/b", "a b"), ("uri-template", "/a/{b}", "{"),
+    ("date-time", "2024-03-05T10:20:30Z", "yesterday"), ("email", "a@b.example", "a"),
+    ("ipv4", "127.0.0.1", "127.0.0"), ("regex", "a+", "("),
+])  # fmt: skip
 def test_a_format_is_asserted_in_every_draft(draft: str | None, name: str, good: str, bad: str) -> None:
     schema = {"format": name} if draft is None else {"$schema": draft, "format": name}
 
@@ -264,13 +250,10 @@ def test_only_short_and_shallow_documents_are_found_allowed_in_no_time(odd: str)
     assert JsonSchema({}).allowed(documents, Watch(INLINE * 1000)) == 2
 
 
-@pytest.mark.parametrize(
-    "schema",
-    [
-        {"items": {"allOf": [{}] * 500}}, {"items": {"properties": {str(n): {} for n in range(500)}}},
-        {"pattern": "a{500}b"}, {"items": {"multipleOf": 1e-300}},
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("schema", [
+    {"items": {"allOf": [{}] * 500}}, {"items": {"properties": {str(n): {} for n in range(500)}}},
+    {"pattern": "a{500}b"}, {"items": {"multipleOf": 1e-300}},
+])  # fmt: skip
 def test_what_may_take_long_for_a_schema_is_never_found_allowed_in_no_time(schema: dict[str, Any]) -> None:
     documents = [b"[" + b",".join([b"1"] * size) + b"]" for size in (1, 2500)]
 
@@ -292,21 +275,18 @@ def doubling(name: str = "z{}", path: str = "#/definitions/z{}") -> dict[str, An
     return {**chain, name.format(DOUBLINGS): {"minProperties": 0}}
 
 
-@pytest.mark.parametrize(
-    "schema",
-    [
-        {"$ref": "https://schemas.example/a.json#/b"},
-        {"$ref": "file:///etc/hostname"},
-        {"$id": "http://schemas.example/", "properties": {"a": {"$ref": "b.json"}}},
-        {"$schema": "http://json-schema.org/draft-04/schema#", "$ref": "http://schemas.example/a.json"},
-        {"allOf": [{"$ref": "http://a.example/x"}]},
-        {"$ref": "#name"},
-        {"$ref": "?"},
-        {"$ref": 1},
-        {"$ref": "x#/definitions/a"},
-        {"properties": {"a": {"$ref": ""}}},
-    ],
-)
+@pytest.mark.parametrize("schema", [
+    {"$ref": "https://schemas.example/a.json#/b"},
+    {"$ref": "file:///etc/hostname"},
+    {"$id": "http://schemas.example/", "properties": {"a": {"$ref": "b.json"}}},
+    {"$schema": "http://json-schema.org/draft-04/schema#", "$ref": "http://schemas.example/a.json"},
+    {"allOf": [{"$ref": "http://a.example/x"}]},
+    {"$ref": "#name"},
+    {"$ref": "?"},
+    {"$ref": 1},
+    {"$ref": "x#/definitions/a"},
+    {"properties": {"a": {"$ref": ""}}},
+])  # fmt: skip
 def test_a_reference_that_is_no_path_is_refused_without_a_connection(
     schema: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -359,22 +339,18 @@ def test_a_reference_leads_to_a_schema(path: str) -> None:
         JsonSchema(schema)
 
 
-@pytest.mark.parametrize(
-    "schema",
-    [
-        {"allOf": [{"$ref": "#/definitions/z0"}], "definitions": doubling()},
-        {
-            "allOf": [{"$ref": "http://a.example/x"}],
-            "definitions": {"z0": {}, "A": {"$id": "http://a.example/x", "definitions": doubling()}},
-        },
-        {
-            "allOf": [{"$ref": "#/definitions/z%2F0"}],
-            "definitions": {**doubling("z/{}", "#/definitions/z%2F{}"), "z": {str(n): {} for n in range(61)}},
-        },
-        {"allOf": [{"$ref": "http://a.example/0"}], "default": [{"$id": "http://a.example/0"}]},
-    ],
-    ids=["plain", "name", "escaped slash", "decoy"],
-)
+@pytest.mark.parametrize("schema", [
+    {"allOf": [{"$ref": "#/definitions/z0"}], "definitions": doubling()},
+    {
+        "allOf": [{"$ref": "http://a.example/x"}],
+        "definitions": {"z0": {}, "A": {"$id": "http://a.example/x", "definitions": doubling()}},
+    },
+    {
+        "allOf": [{"$ref": "#/definitions/z%2F0"}],
+        "definitions": {**doubling("z/{}", "#/definitions/z%2F{}"), "z": {str(n): {} for n in range(61)}},
+    },
+    {"allOf": [{"$ref": "http://a.example/0"}], "default": [{"$id": "http://a.example/0"}]},
+], ids=["plain", "name", "escaped slash", "decoy"])  # fmt: skip
 def test_work_cannot_be_hidden(schema: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput, match="too often|allowed at the root|must lead within"):
         JsonSchema(schema)
@@ -401,17 +377,13 @@ def deep(levels: int) -> dict[str, Any]:
     return schema
 
 
-@pytest.mark.parametrize(
-    ("schema", "told"),
-    [
-        ({"title": "x" * 300_000}, "Schema is too large: at most 262144 bytes of JSON"),
-        (deep(70), "Schema is nested too deeply: at most 64 levels"),
-        (deep(5000), "Schema is nested too deeply: at most 64 levels"),
-        ({"anyOf": [{"pattern": str(n)} for n in range(31)]}, "Schema has too many patterns: at most 30"),
-        ({"patternProperties": {str(n): {} for n in range(31)}}, "Schema has too many patterns: at most 30"),
-    ],
-    ids=["large", "deep", "very deep", "patterns", "patterns of names"],
-)
+@pytest.mark.parametrize(("schema", "told"), [
+    ({"title": "x" * 300_000}, "Schema is too large: at most 262144 bytes of JSON"),
+    (deep(70), "Schema is nested too deeply: at most 64 levels"),
+    (deep(5000), "Schema is nested too deeply: at most 64 levels"),
+    ({"anyOf": [{"pattern": str(n)} for n in range(31)]}, "Schema has too many patterns: at most 30"),
+    ({"patternProperties": {str(n): {} for n in range(31)}}, "Schema has too many patterns: at most 30"),
+], ids=["large", "deep", "very deep", "patterns", "patterns of names"])  # fmt: skip
 @pytest.mark.parametrize("kind", ["json", "avro"])
 def test_a_schema_over_its_limits_is_refused(kind: str, schema: dict[str, Any], told: str) -> None:
     with pytest.raises(InvalidInput) as refused:
@@ -450,23 +422,20 @@ def refusal(part: dict[str, Any], attributes: dict[str, str]) -> str:
     return ""
 
 
-@pytest.mark.parametrize(
-    ("part", "attributes", "told"),
-    [
-        ({"required": ["a"]}, {"a": ""}, ""),
-        ({"required": ["a"]}, {}, "Message 2 attributes are not valid,a: is required"),
-        ({"values": {"a": ["1", "2"]}}, {}, ""),
-        ({"values": {"a": ["1", "2"]}}, {"a": "3"},
-         'Message 2 attributes are not valid,a: must be one of the following: "1", "2"'),
-        ({"patterns": {"a": "b"}}, {"a": "abc"}, ""),
-        ({"patterns": {"a": "^b"}}, {"a": "abc"}, "Message 2 attributes are not valid,a: Does not match pattern '^b'"),
-        ({"closed": False}, {"a": "1"}, ""),
-        ({"closed": True}, {"a": "1"}, "Message 2 attributes are not valid,a: is not allowed"),
-        ({"closed": True, "required": ["a"], "values": {"b": ["1"]}, "patterns": {"c": ""}},
-         {"a": "1", "b": "1", "c": "1"}, ""),
-        ({"required": ["a", "b"]}, {}, "Message 2 attributes are not valid.1)a: is required.2)b: is required."),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("part", "attributes", "told"), [
+    ({"required": ["a"]}, {"a": ""}, ""),
+    ({"required": ["a"]}, {}, "Message 2 attributes are not valid,a: is required"),
+    ({"values": {"a": ["1", "2"]}}, {}, ""),
+    ({"values": {"a": ["1", "2"]}}, {"a": "3"},
+     'Message 2 attributes are not valid,a: must be one of the following: "1", "2"'),
+    ({"patterns": {"a": "b"}}, {"a": "abc"}, ""),
+    ({"patterns": {"a": "^b"}}, {"a": "abc"}, "Message 2 attributes are not valid,a: Does not match pattern '^b'"),
+    ({"closed": False}, {"a": "1"}, ""),
+    ({"closed": True}, {"a": "1"}, "Message 2 attributes are not valid,a: is not allowed"),
+    ({"closed": True, "required": ["a"], "values": {"b": ["1"]}, "patterns": {"c": ""}},
+     {"a": "1", "b": "1", "c": "1"}, ""),
+    ({"required": ["a", "b"]}, {}, "Message 2 attributes are not valid.1)a: is required.2)b: is required."),
+])  # fmt: skip
 def test_the_rule_that_is_broken_is_told(part: dict[str, Any], attributes: dict[str, str], told: str) -> None:
     assert refusal(part, attributes) == told
 
@@ -485,11 +454,10 @@ def test_attributes_pass_exactly_when_every_rule_holds(
     assert (refusal({"required": required, "values": values, "closed": closed}, attributes) == "") == holds
 
 
-@pytest.mark.parametrize(
-    "part",
-    [{"need": []}, {"required": "a"}, {"required": [1]}, {"values": {"a": "b"}}, {"patterns": {"a": 1}},
-     {"patterns": {"a": "("}}, {"patterns": {"a": "(?=b)"}}, {"closed": "true"}, {"required": None}],
-)  # fmt: skip
+@pytest.mark.parametrize("part", [
+    {"need": []}, {"required": "a"}, {"required": [1]}, {"values": {"a": "b"}}, {"patterns": {"a": 1}},
+    {"patterns": {"a": "("}}, {"patterns": {"a": "(?=b)"}}, {"closed": "true"}, {"required": None},
+])  # fmt: skip
 def test_a_part_that_is_none_is_refused(part: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput, match="^Schema attributes are not valid: "):
         AttributeRules(part)

@@ -86,21 +86,17 @@ REMOVED = [Step(Change.REMOVE, TOKEN, {}), Step(Change.REMOVE, IDENTITY, {})]
 OTHER_AUDIENCE = TEXT.replace("[ams]", "[other]")
 
 
-@pytest.mark.parametrize(
-    ("text", "existing", "options", "steps"),
-    [
-        (TEXT, there(), NOTHING, []), (TEXT, there(), EVERYTHING, []), (OTHERS, KEY, EVERYTHING, []),
-        (TEXT, there("settings"), NOTHING, []),
-        (OTHER_AUDIENCE, there("registry"), NOTHING, [Step(Change.ALTER, ISSUER, {"audiences": ("other",)})]),
-        (WITHOUT, there(), NOTHING, []), (WITHOUT, there(), PRUNE, [*REMOVED, Step(Change.REMOVE, ISSUER, {})]),
-        (WITHOUT, there("settings"), PRUNE, REMOVED), ("users: {sensor: {}}", there(), PRUNE, []),
-    ],
-    ids=[
-        "all is there", "all is there and anything may be done", "a key is no declared token",
-        "an issuer of the settings", "another audience", "nothing is removed unasked", "what is not declared",
-        "an issuer of the settings is not removed", "no section, no removal",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "existing", "options", "steps"), [
+    (TEXT, there(), NOTHING, []), (TEXT, there(), EVERYTHING, []), (OTHERS, KEY, EVERYTHING, []),
+    (TEXT, there("settings"), NOTHING, []),
+    (OTHER_AUDIENCE, there("registry"), NOTHING, [Step(Change.ALTER, ISSUER, {"audiences": ("other",)})]),
+    (WITHOUT, there(), NOTHING, []), (WITHOUT, there(), PRUNE, [*REMOVED, Step(Change.REMOVE, ISSUER, {})]),
+    (WITHOUT, there("settings"), PRUNE, REMOVED), ("users: {sensor: {}}", there(), PRUNE, []),
+], ids=[
+    "all is there", "all is there and anything may be done", "a key is no declared token",
+    "an issuer of the settings", "another audience", "nothing is removed unasked", "what is not declared",
+    "an issuer of the settings is not removed", "no section, no removal",
+])  # fmt: skip
 def test_a_plan_has_what_is_declared_and_asked_for(
     tmp_path: Path, text: str, existing: Existing, options: PlanOptions, steps: list[Step]
 ) -> None:

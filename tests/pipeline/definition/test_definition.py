@@ -96,15 +96,12 @@ sink:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("said", "line", "column"),
-    [
-        ("wal > 1", 9, 13), ("'wall > 1 and  site = ''a'' and wal > 1'", 9, 45),
-        ('"wall > 1 and \\"a\\" = site\\tand wal > 1"', 9, 45), ("|\n      wall > 1\n        and wal > 1", 11, 13),
-        (">-\n      wall > 1\n\n      and wal > 1", 12, 11), ("wall > 1\n      and wal > 1", 10, 11),
-        ("wall > 1 and", 9, 22),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("said", "line", "column"), [
+    ("wal > 1", 9, 13), ("'wall > 1 and  site = ''a'' and wal > 1'", 9, 45),
+    ('"wall > 1 and \\"a\\" = site\\tand wal > 1"', 9, 45), ("|\n      wall > 1\n        and wal > 1", 11, 13),
+    (">-\n      wall > 1\n\n      and wal > 1", 12, 11), ("wall > 1\n      and wal > 1", 10, 11),
+    ("wall > 1 and", 9, 22),
+])  # fmt: skip
 def test_a_mistake_in_an_expression_has_its_line_and_column(tmp_path: Path, said: str, line: int, column: int) -> None:
     text = GOOD.replace("    - filter: rows > 1\n", "").replace("  - derive:", f"  - filter: {said}\n  - derive:", 1)
     text = text.replace("      required: site\n", "").replace("  from: 2024-03-05T10:00:00+01:00\n", "")
@@ -200,30 +197,27 @@ def test_each_mistake_has_its_reason(tmp_path: Path, text: str, reason: str) -> 
 EXPECT = START + JSON % "{expect: %s}" + END
 
 
-@pytest.mark.parametrize(
-    ("said", "reason"),
-    [
-        ("[]", "at least one expectation is expected here"),
-        ("{}", "one of not_null, range, unique, condition, share must be said"),
-        ("{not_null: site, unique: site}", "must be said, not several"),
-        ("{not_null: []}", "at least one column is expected here"),
-        ("{not_null: [sit]}", "no column 'sit'; did you mean site?"),
-        ("{unique: site, nulls: site}", "unknown key 'nulls'; there are not_null, range, unique, condition, share"),
-        ("{range: {min: 1}}", "column must be said, and min or max, or both"),
-        ("{range: {column: wall}}", "column must be said, and min or max, or both"),
-        ("{range: {column: wall, max: soon}}", "no column 'soon'; there are none"),
-        ("{range: {column: site, min: 1}}", "site is string, which is not compared with bigint"),
-        ("{range: {column: m, min: 'null'}}", "m is map<string,string>, which is not compared with null"),
-        ("{unique: m}", "m is a map, which cannot be a key"),
-        ("{condition: wall}", "condition needs boolean, not double"),
-        ("{share: {condition: wall > 1}}", "condition and at_least must be said"),
-        ("{share: {condition: wall > 1, at_least: 90}}", "a share from 0 to 1 is expected here, such as 0.95"),
-        ("{unique: site, on_failure: ignore}", "'ignore' is none of set_aside, fail, warn"),
-        ("{share: {condition: wall > 1, at_least: 1}, on_failure: set_aside}", "'set_aside' is none of fail, warn"),
-        ("[{unique: site}, {unique: site}]", "there is an expectation 'unique site' already"),
-        ('{unique: site, name: "a\\nb"}', "the name of an expectation is one line of at most 200 characters"),
-    ],
-)
+@pytest.mark.parametrize(("said", "reason"), [
+    ("[]", "at least one expectation is expected here"),
+    ("{}", "one of not_null, range, unique, condition, share must be said"),
+    ("{not_null: site, unique: site}", "must be said, not several"),
+    ("{not_null: []}", "at least one column is expected here"),
+    ("{not_null: [sit]}", "no column 'sit'; did you mean site?"),
+    ("{unique: site, nulls: site}", "unknown key 'nulls'; there are not_null, range, unique, condition, share"),
+    ("{range: {min: 1}}", "column must be said, and min or max, or both"),
+    ("{range: {column: wall}}", "column must be said, and min or max, or both"),
+    ("{range: {column: wall, max: soon}}", "no column 'soon'; there are none"),
+    ("{range: {column: site, min: 1}}", "site is string, which is not compared with bigint"),
+    ("{range: {column: m, min: 'null'}}", "m is map<string,string>, which is not compared with null"),
+    ("{unique: m}", "m is a map, which cannot be a key"),
+    ("{condition: wall}", "condition needs boolean, not double"),
+    ("{share: {condition: wall > 1}}", "condition and at_least must be said"),
+    ("{share: {condition: wall > 1, at_least: 90}}", "a share from 0 to 1 is expected here, such as 0.95"),
+    ("{unique: site, on_failure: ignore}", "'ignore' is none of set_aside, fail, warn"),
+    ("{share: {condition: wall > 1, at_least: 1}, on_failure: set_aside}", "'set_aside' is none of fail, warn"),
+    ("[{unique: site}, {unique: site}]", "there is an expectation 'unique site' already"),
+    ('{unique: site, name: "a\\nb"}', "the name of an expectation is one line of at most 200 characters"),
+])  # fmt: skip
 def test_each_mistake_in_what_is_expected_has_its_reason(tmp_path: Path, said: str, reason: str) -> None:
     told = mistakes(tmp_path, EXPECT % said)
 
@@ -250,14 +244,11 @@ def test_expectations_that_set_nothing_aside_may_change(tmp_path: Path) -> None:
     assert plans[1].options == {**plans[0].options, "expectations": ["fail expectation share wall > 1, of 90 %"]}
 
 
-@pytest.mark.parametrize(
-    "step",
-    [
-        "{aggregate: {by: [site], values: {n: coun(*)}}}, {filter: n > 1}",
-        "{derive: {n: coun(wall)}}, {aggregate: {by: [site, n], values: {m: sum(n)}}}",
-        "{select: {site: site, n: coun(wall)}}, {deduplicate: {by: [site, n]}}",
-    ],
-)
+@pytest.mark.parametrize("step", [
+    "{aggregate: {by: [site], values: {n: coun(*)}}}, {filter: n > 1}",
+    "{derive: {n: coun(wall)}}, {aggregate: {by: [site, n], values: {m: sum(n)}}}",
+    "{select: {site: site, n: coun(wall)}}, {deduplicate: {by: [site, n]}}",
+])  # fmt: skip
 def test_one_mistake_is_told_once(tmp_path: Path, step: str) -> None:
     found = mistakes(tmp_path, START + JSON % step + "sink: {table: a}\n")
 
@@ -268,18 +259,15 @@ def record(*fields: dict[str, Any]) -> dict[str, Any]:
     return {"type": "record", "name": "r", "fields": fields}
 
 
-@pytest.mark.parametrize(
-    ("schema", "reason"),
-    [
-        ("x", "the schema is not JSON"), ('"string"', "the schema must be of a record"),
-        (record({"name": "a"}), "not an Avro schema"),
-        (record({"name": "a", "type": ["string", "int"]}), "a union of several"),
-        (record({"name": "a", "type": ["null", "r"]}), "record r holds itself"),
-        (record({"name": "a", "type": {"type": "array", "items": "null"}}), "null has no column type"),
-        (record({"name": "source", "type": "int"}), "'source' is taken"),
-        (record({"name": "a", "type": "int"}, {"name": "A", "type": "int"}), "'a' and 'A' are one to Spark"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("schema", "reason"), [
+    ("x", "the schema is not JSON"), ('"string"', "the schema must be of a record"),
+    (record({"name": "a"}), "not an Avro schema"),
+    (record({"name": "a", "type": ["string", "int"]}), "a union of several"),
+    (record({"name": "a", "type": ["null", "r"]}), "record r holds itself"),
+    (record({"name": "a", "type": {"type": "array", "items": "null"}}), "null has no column type"),
+    (record({"name": "source", "type": "int"}), "'source' is taken"),
+    (record({"name": "a", "type": "int"}, {"name": "A", "type": "int"}), "'a' and 'A' are one to Spark"),
+])  # fmt: skip
 def test_avro_schemas_that_no_columns_can_be_made_of_are_refused(tmp_path: Path, schema: Any, reason: str) -> None:
     (tmp_path / "s.avsc").write_text(schema if isinstance(schema, str) else json.dumps(schema))
     text = START + "steps: [{parse: {format: avro, schema: s.avsc}}]\n" + END
@@ -324,14 +312,11 @@ def test_wrong_options_of_a_job_are_told_with_their_lines(tmp_path: Path) -> Non
     assert "there is no job 'nothing'" in mistakes(tmp_path, "job: nothing\n")[0][1]
 
 
-@pytest.mark.parametrize(
-    ("settings", "reason"),
-    [
-        (("closed_after=x",), "option closed_after: Expected int, got str"),
-        (("closed_after=-1",), "option closed_after: Expected int >= 0"),
-        (("nothing",), "'nothing' must look like KEY=VALUE"), (("closed_after=[",), "not YAML"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("settings", "reason"), [
+    (("closed_after=x",), "option closed_after: Expected int, got str"),
+    (("closed_after=-1",), "option closed_after: Expected int >= 0"),
+    (("nothing",), "'nothing' must look like KEY=VALUE"), (("closed_after=[",), "not YAML"),
+])  # fmt: skip
 def test_wrong_settings_name_their_option(settings: tuple[str, ...], reason: str) -> None:
     with pytest.raises(WrongOption, match=reason):
         read_plan("archive", settings)

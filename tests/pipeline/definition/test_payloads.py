@@ -64,26 +64,23 @@ def test_each_object_of_a_list_is_a_record_and_a_bad_one_is_set_aside_alone() ->
     assert found[3]["at"] == datetime(2024, 3, 5, 10, 20, 30, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
-    ("data", "reason"),
-    [
-        (b"", "not JSON: Input data was truncated"), (b"{", "not JSON: Input data was truncated"),
-        (b"\xff", "not JSON: JSON is malformed: invalid character (byte 0)"),
-        (b"[" * 100_000, "not JSON: nested too deeply"),
-        (b'{"site": 1}', "field site: string is expected, not a number"),
-        (b'{"jobs": "1"}', "field jobs: bigint is expected, not text"),
-        (b'{"jobs": 1.5}', "field jobs: bigint is expected, not a number"),
-        (b'{"jobs": true}', "field jobs: bigint is expected, not boolean"),
-        (b'{"jobs": 9223372036854775808}', "field jobs: bigint is expected, not a number"),
-        (b'{"at": "soon"}', "field at: timestamp is expected, not text"),
-        (b'{"at": 1e300}', "field at: timestamp is expected, not a number"),
-        (b'{"day": "2024-02-30"}', "field day: date is expected, not text"),
-        (b'{"data": "%"}', "field data: binary is expected, not text"),
-        (b'{"tags": ["x", 1]}', "field tags[1]: string is expected, not a number"),
-        (b'{"tags": {}}', "field tags: array<string> is expected, not an object"),
-        (b'{"place": {"lat": "x"}}', "field place.lat: double is expected, not text"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("data", "reason"), [
+    (b"", "not JSON: Input data was truncated"), (b"{", "not JSON: Input data was truncated"),
+    (b"\xff", "not JSON: JSON is malformed: invalid character (byte 0)"),
+    (b"[" * 100_000, "not JSON: nested too deeply"),
+    (b'{"site": 1}', "field site: string is expected, not a number"),
+    (b'{"jobs": "1"}', "field jobs: bigint is expected, not text"),
+    (b'{"jobs": 1.5}', "field jobs: bigint is expected, not a number"),
+    (b'{"jobs": true}', "field jobs: bigint is expected, not boolean"),
+    (b'{"jobs": 9223372036854775808}', "field jobs: bigint is expected, not a number"),
+    (b'{"at": "soon"}', "field at: timestamp is expected, not text"),
+    (b'{"at": 1e300}', "field at: timestamp is expected, not a number"),
+    (b'{"day": "2024-02-30"}', "field day: date is expected, not text"),
+    (b'{"data": "%"}', "field data: binary is expected, not text"),
+    (b'{"tags": ["x", 1]}', "field tags[1]: string is expected, not a number"),
+    (b'{"tags": {}}', "field tags: array<string> is expected, not an object"),
+    (b'{"place": {"lat": "x"}}', "field place.lat: double is expected, not text"),
+])  # fmt: skip
 def test_other_json_is_broken_and_names_the_field(data: bytes, reason: str) -> None:
     assert read(Json(FIELDS), data) == [reason]
 

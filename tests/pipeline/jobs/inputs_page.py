@@ -36,7 +36,6 @@ def inputs(job: str, forms: frozenset[str]) -> list[Input]:
 
 
 def shown(value: Any) -> str:
-    """Return a value as the tables show it."""
     if isinstance(value, datetime):
         return f"{value:%Y-%m-%dT%H:%M:%SZ}"
     if isinstance(value, list):

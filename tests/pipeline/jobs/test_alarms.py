@@ -128,19 +128,16 @@ def test_all_that_the_samples_say_is_known() -> None:
         assert report["not_taken"] == []
 
 
-@pytest.mark.parametrize(
-    ("value", "reason"),
-    [
-        ({}, "neither an alarm, a status event nor an alert"),
-        ({**ALARM, "status": "BURNING"}, f"status is none of {KNOWN}: 'BURNING'"),
-        ({**ALARM, "node_name": ""}, "node_name is missing"),
-        ({**ALARM, "execution_time": "noon"}, "execution_time is not a time: 'noon'"),
-        ({**EVENT, "type": "planet"}, "type is none of endpoint_group, service, endpoint, metric: 'planet'"),
-        ({**EVENT, "service": None}, "service is missing, which the level service needs"),
-        ({**ALERT, "attributes": None}, "attributes is not an object"),
-        ({**ALERT, "severity": "red"}, f"severity is none of {KNOWN}: 'RED'"),
-    ],
-)
+@pytest.mark.parametrize(("value", "reason"), [
+    ({}, "neither an alarm, a status event nor an alert"),
+    ({**ALARM, "status": "BURNING"}, f"status is none of {KNOWN}: 'BURNING'"),
+    ({**ALARM, "node_name": ""}, "node_name is missing"),
+    ({**ALARM, "execution_time": "noon"}, "execution_time is not a time: 'noon'"),
+    ({**EVENT, "type": "planet"}, "type is none of endpoint_group, service, endpoint, metric: 'planet'"),
+    ({**EVENT, "service": None}, "service is missing, which the level service needs"),
+    ({**ALERT, "attributes": None}, "attributes is not an object"),
+    ({**ALERT, "severity": "red"}, f"severity is none of {KNOWN}: 'RED'"),
+])  # fmt: skip
 def test_what_cannot_be_read_says_why(value: Any, reason: str) -> None:
     with pytest.raises(Broken) as broken:
         read(value)
@@ -148,14 +145,11 @@ def test_what_cannot_be_read_says_why(value: Any, reason: str) -> None:
     assert str(broken.value) == reason
 
 
-@pytest.mark.parametrize(
-    ("at", "reason"),
-    [
-        ("2024-03-06T10:20:31Z", "its time lies in the future"),
-        ("9999-12-31T23:59:59Z", "its time lies in the future"),
-        ("0001-01-01T00:00:00Z", "its time lies before 1970"),
-    ],
-)
+@pytest.mark.parametrize(("at", "reason"), [
+    ("2024-03-06T10:20:31Z", "its time lies in the future"),
+    ("9999-12-31T23:59:59Z", "its time lies in the future"),
+    ("0001-01-01T00:00:00Z", "its time lies before 1970"),
+])  # fmt: skip
 def test_a_time_that_cannot_be_is_broken(at: str, reason: str) -> None:
     latest = AT.timestamp() + 86_400
     assert parse(json.dumps(ALARM).encode(), {}, latest)

@@ -119,15 +119,12 @@ def check_finds(spark: SparkSession, path: Path, capsys: pytest.CaptureFixture[s
         assert "topic=stones" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("make", "reason"),
-    [
-        (lambda: Options(topics=()), "option topics: names no topic"),
-        (lambda: read_plan("archive", ["file_mib=0"]), "option file_mib: Expected int >= 1"),
-        (lambda: read_plan("archive", ["batch_messages=0"]), "option batch_messages: Expected int >= 1"),
-        (lambda: CheckOptions(archive="a", first="May"), "option first: 'May' is no day such as 2024-03-05"),
-    ],
-)
+@pytest.mark.parametrize(("make", "reason"), [
+    (lambda: Options(topics=()), "option topics: names no topic"),
+    (lambda: read_plan("archive", ["file_mib=0"]), "option file_mib: Expected int >= 1"),
+    (lambda: read_plan("archive", ["batch_messages=0"]), "option batch_messages: Expected int >= 1"),
+    (lambda: CheckOptions(archive="a", first="May"), "option first: 'May' is no day such as 2024-03-05"),
+])  # fmt: skip
 def test_options_that_cannot_be_name_themselves(make: Callable[[], object], reason: str) -> None:
     with pytest.raises(WrongOption, match=re.escape(reason)):
         make()
@@ -183,17 +180,14 @@ def test_both_write_the_same_rows_and_neither_into_the_table_of_the_other(
 GIVEN = {"archive": "a", "topic": "GARDEN/plants", "to": "again"}
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"topic": "plants"}, "option topic: 'plants' is no PROJECT/TOPIC"),
-        ({"topic": "a/b/c"}, "option topic: 'a/b/c' is no PROJECT/TOPIC"),
-        ({"to": "a.b"}, "option to: 'a.b' is no name"), ({"name": ""}, "option name: '' is no name"),
-        ({"start": "2024-03-05"}, "option start: '2024-03-05' is no time such as"),
-        ({"start": "0001-01-01T00:00:00+14:00"}, "option start: '0001-01-01T00:00:00.14:00' is no time such as"),
-        ({"stop": "soon"}, "option stop: 'soon' is no time"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("options", "said"), [
+    ({"topic": "plants"}, "option topic: 'plants' is no PROJECT/TOPIC"),
+    ({"topic": "a/b/c"}, "option topic: 'a/b/c' is no PROJECT/TOPIC"),
+    ({"to": "a.b"}, "option to: 'a.b' is no name"), ({"name": ""}, "option name: '' is no name"),
+    ({"start": "2024-03-05"}, "option start: '2024-03-05' is no time such as"),
+    ({"start": "0001-01-01T00:00:00+14:00"}, "option start: '0001-01-01T00:00:00.14:00' is no time such as"),
+    ({"stop": "soon"}, "option stop: 'soon' is no time"),
+])  # fmt: skip
 def test_what_cannot_be_replayed_is_told(options: dict[str, object], said: str) -> None:
     with pytest.raises(WrongOption, match=said):
         replay_job.Options(**{**GIVEN, **options})
@@ -242,16 +236,13 @@ def test_a_range_is_published_again_in_order_and_marked(spark: SparkSession, gar
     }  # fmt: skip
 
     # Killed after all was published and before that was written down: nothing comes a second time.
-    progress = replay_job.read_progress(tmp_path / "work", _replay(tmp_path / "work"))
+    replayed = json.loads((tmp_path / "work" / "replay.json").read_text())["replay"]
+    progress = replay_job.read_progress(tmp_path / "work", replayed)
     assert progress is not None
     assert progress.done
     replay_job.keep(tmp_path / "work", progress.behind(progress.start))
     replay_job.run(replay, options)
     assert len(garden.client.call(wire.read_topic(garden.name, "again"))) == 4
-
-
-def _replay(work: Path) -> str:
-    return str(json.loads((work / "replay.json").read_text())["replay"])
 
 
 READING = {
@@ -320,13 +311,10 @@ def test_a_schema_is_read_from_files(tmp_path: Path) -> None:
     assert (rules.type, json.loads(rules.payload or ""), rules.attributes) == ("json", READING, None)
 
 
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        ("[1]", "option file: .* is no JSON object: "), ("{", "option file: .* is no JSON object: "),
-        ({"$ref": "https://schemas.example/other"}, "option file: "),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("content", "reason"), [
+    ("[1]", "option file: .* is no JSON object: "), ("{", "option file: .* is no JSON object: "),
+    ({"$ref": "https://schemas.example/other"}, "option file: "),
+])  # fmt: skip
 def test_a_file_that_is_no_schema_is_refused(tmp_path: Path, content: Any, reason: str) -> None:
     with pytest.raises(WrongOption, match=reason):
         schema_check.of_files("json", file(tmp_path, content), "")

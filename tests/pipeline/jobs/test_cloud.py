@@ -309,31 +309,28 @@ def test_cmdb_with_images_only() -> None:
     assert image == {"id": "i", "name": "Debian", "os": "debian 12", "vos": []}
 
 
-@pytest.mark.parametrize(
-    ("data", "reason"),
-    [
-        (b"", "neither JSON nor LDIF: no block with a dn"),
-        (b"hello\n", "a line is not `name: value`: 'hello'"),
-        (b"dn: a=b\n\nobjectClass: GLUE2Entity\n", "a block has no dn: 'objectClass: GLUE2Entity\\n'"),
-        (b"dn: a=b\nname:: !!\n", "name is not base64 of text"),
-        ("dn: a=b\nname:: é\n".encode(), "name is not base64 of text"),
-        (b"\xff", "neither JSON nor text in UTF-8"),
-        (b"dn: a\n\n b: c\ndn: x\n", "a line is not `name: value`: ' b: c'"),
-        (b"{}", "JSON that is neither GLUE 2.1 nor CMDB"),
-        (b"[]", "a list without items"),
-        (b'[{"type": "image", "data": []}]', "data of item 0 is not an object"),
-        (b'{"Share": [{"Name": "x"}]}', "ID is missing"),
-        (b'{"CloudComputingInstanceType": [{"ID": "x", "CPU": "many"}]}', "CPU is not a whole number: 'many'"),
-        (
-            b'{"CloudComputingManager": [{"TotalCores": 9223372036854775807}, {"TotalCores": 1}]}',
-            "TotalCores adds up to more than can be",
-        ),
-        (b'{"CloudComputingImage": 1}', "CloudComputingImage is not a list"),
-        (b'{"Share": []}', NOTHING),
-        (b"dn: GLUE2DomainID=SITE-A,o=glue\nobjectClass: GLUE2AdminDomain\n", NOTHING),
-        (b"dn: a=b\nx;binary:: !!\n", NOTHING),
-    ],
-)
+@pytest.mark.parametrize(("data", "reason"), [
+    (b"", "neither JSON nor LDIF: no block with a dn"),
+    (b"hello\n", "a line is not `name: value`: 'hello'"),
+    (b"dn: a=b\n\nobjectClass: GLUE2Entity\n", "a block has no dn: 'objectClass: GLUE2Entity\\n'"),
+    (b"dn: a=b\nname:: !!\n", "name is not base64 of text"),
+    ("dn: a=b\nname:: é\n".encode(), "name is not base64 of text"),
+    (b"\xff", "neither JSON nor text in UTF-8"),
+    (b"dn: a\n\n b: c\ndn: x\n", "a line is not `name: value`: ' b: c'"),
+    (b"{}", "JSON that is neither GLUE 2.1 nor CMDB"),
+    (b"[]", "a list without items"),
+    (b'[{"type": "image", "data": []}]', "data of item 0 is not an object"),
+    (b'{"Share": [{"Name": "x"}]}', "ID is missing"),
+    (b'{"CloudComputingInstanceType": [{"ID": "x", "CPU": "many"}]}', "CPU is not a whole number: 'many'"),
+    (
+        b'{"CloudComputingManager": [{"TotalCores": 9223372036854775807}, {"TotalCores": 1}]}',
+        "TotalCores adds up to more than can be",
+    ),
+    (b'{"CloudComputingImage": 1}', "CloudComputingImage is not a list"),
+    (b'{"Share": []}', NOTHING),
+    (b"dn: GLUE2DomainID=SITE-A,o=glue\nobjectClass: GLUE2AdminDomain\n", NOTHING),
+    (b"dn: a=b\nx;binary:: !!\n", NOTHING),
+])  # fmt: skip
 def test_what_cannot_be_read_says_why(data: bytes, reason: str) -> None:
     with pytest.raises(Broken) as broken:
         described(data)
@@ -342,7 +339,6 @@ def test_what_cannot_be_read_says_why(data: bytes, reason: str) -> None:
 
 
 MISHAPS = Mishaps(late=0.2, doubled=0.2, broken=0.1)
-EVERY = timedelta(minutes=10)
 SPOILT = (b"no colon", b"hello", b"\xff", b",X=", b": X=", b'"Id"', b"_ie")
 NOW = datetime(2024, 3, 6, 7, tzinfo=UTC)
 OPTIONS = Options(now=NOW.isoformat())
@@ -350,7 +346,7 @@ OPTIONS = Options(now=NOW.isoformat())
 
 @pytest.mark.long
 def test_the_latest_description_of_each_site_counts_in_any_order(spark: SparkSession, tmp_path: Path) -> None:
-    told = published(messages(2, date(2024, 3, 5), sites=6, images=4, mishaps=MISHAPS), every=EVERY)
+    told = published(messages(2, date(2024, 3, 5), sites=6, images=4, mishaps=MISHAPS), every=timedelta(minutes=10))
     shuffled = list(told)
     Random(1).shuffle(shuffled)
     one = recorded_run(spark, tmp_path / "one", told)

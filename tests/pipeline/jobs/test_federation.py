@@ -94,16 +94,13 @@ def test_all_that_the_samples_say_is_known() -> None:
         assert record["not_taken"] == []
 
 
-@pytest.mark.parametrize(
-    ("value", "reason"),
-    [
-        ({"id": 7}, "neither a configuration nor an answer"),
-        ({**CONFIGURATION, "id": None}, "id is missing"),
-        ({**CONFIGURATION, "deployment_type": "explode"}, "deployment_type is none of create, edit, delete: 'explode'"),
-        ({**CONFIGURATION, "protocol": ""}, "protocol is missing"),
-        ({**ANSWER, "state": "fine"}, "state is none of deployed, error: 'fine'"),
-    ],
-)
+@pytest.mark.parametrize(("value", "reason"), [
+    ({"id": 7}, "neither a configuration nor an answer"),
+    ({**CONFIGURATION, "id": None}, "id is missing"),
+    ({**CONFIGURATION, "deployment_type": "explode"}, "deployment_type is none of create, edit, delete: 'explode'"),
+    ({**CONFIGURATION, "protocol": ""}, "protocol is missing"),
+    ({**ANSWER, "state": "fine"}, "state is none of deployed, error: 'fine'"),
+])  # fmt: skip
 def test_what_cannot_be_read_says_why(value: Any, reason: str) -> None:
     with pytest.raises(Broken) as broken:
         read(value)
@@ -133,15 +130,12 @@ def test_a_secret_is_not_kept_wherever_its_message_was_cut(length: int, secret: 
     assert f"#{secret[:3]}".encode() not in redacted(json.dumps(whole.decode()).encode())
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b'{"client_secret": "REAL", "client_secret": ""}', b'{"client\\u005fsecret": "REAL", "client_secret": null}',
-        b'{"id": 7, "jwks": {"keys": [{"d": "REAL"}]}, ', b'{"registration_access_token": "REAL"',
-        b'{"client_secret": "REAL", "x": ' + b"[" * 900 + b"]" * 900 + b"}",
-        *('{"client_secret": "REAL"}'.encode(encoding) for encoding in ("utf-16", "utf-16-be", "utf-32")),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("data", [
+    b'{"client_secret": "REAL", "client_secret": ""}', b'{"client\\u005fsecret": "REAL", "client_secret": null}',
+    b'{"id": 7, "jwks": {"keys": [{"d": "REAL"}]}, ', b'{"registration_access_token": "REAL"',
+    b'{"client_secret": "REAL", "x": ' + b"[" * 900 + b"]" * 900 + b"}",
+    *('{"client_secret": "REAL"}'.encode(encoding) for encoding in ("utf-16", "utf-16-be", "utf-32")),
+])  # fmt: skip
 def test_a_secret_is_not_kept_of_a_message_of_an_odd_form_or_encoding(data: bytes) -> None:
     assert b"REAL" not in redacted(data).replace(b"\0", b"")
 

@@ -13,21 +13,18 @@ from ams.pipeline.running import Run, quarantine_of
 from tests.pipeline.garden import Garden
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"topics": []}, "option topics: at least one is read"),
-        ({"topics": ["a"]}, "option rules: there are none and no default"),
-        ({"topics": ["a"], "default": ["a"]}, "a is read and written"),
-        ({"topics": ["a"], "default": ["b.c"]}, "'b.c' is no name of a topic"),
-        ({"topics": ["a"], "default": ["b", "b"]}, "stands there twice"),
-        ({"topics": ["a"], "default": [""]}, "a topic has a name"),
-        ({"topics": ["a"], "rules": [{"attribute": "x", "to": ["S_{x"]}]}, "is no name of a topic"),
-        ({"topics": ["a"], "rules": [{"values": ["x"], "to": ["b"]}]}, "values without an attribute"),
-        ({"topics": ["a"], "rules": [{"atribute": "x"}]}, "unknown field atribute"),
-        ({"topics": ["a"], "default": ["b"], "batch_messages": 0}, "option batch_messages: Expected"),
-    ],
-)
+@pytest.mark.parametrize(("options", "said"), [
+    ({"topics": []}, "option topics: at least one is read"),
+    ({"topics": ["a"]}, "option rules: there are none and no default"),
+    ({"topics": ["a"], "default": ["a"]}, "a is read and written"),
+    ({"topics": ["a"], "default": ["b.c"]}, "'b.c' is no name of a topic"),
+    ({"topics": ["a"], "default": ["b", "b"]}, "stands there twice"),
+    ({"topics": ["a"], "default": [""]}, "a topic has a name"),
+    ({"topics": ["a"], "rules": [{"attribute": "x", "to": ["S_{x"]}]}, "is no name of a topic"),
+    ({"topics": ["a"], "rules": [{"values": ["x"], "to": ["b"]}]}, "values without an attribute"),
+    ({"topics": ["a"], "rules": [{"atribute": "x"}]}, "unknown field atribute"),
+    ({"topics": ["a"], "default": ["b"], "batch_messages": 0}, "option batch_messages: Expected"),
+])  # fmt: skip
 def test_rules_that_cannot_be_are_told(options: dict[str, object], said: str) -> None:
     read, wrong = read_options(Options, options)
 

@@ -225,10 +225,9 @@ def test_a_batch_of_which_nothing_or_all_was_published_may_be_of_any_age(stream:
 LANED = StructType([*SCHEMA, StructField("lane", LongType())])
 
 
-@pytest.mark.parametrize(
-    ("options", "task"), [({"idempotencyKey": "import-7"}, Task(0, query=None)), ({}, Task(0))],
-    ids=["a key", "within foreachBatch"],
-)  # fmt: skip
+@pytest.mark.parametrize(("options", "task"), [
+    ({"idempotencyKey": "import-7"}, Task(0, query=None)), ({}, Task(0)),
+], ids=["a key", "within foreachBatch"])  # fmt: skip
 def test_a_batch_write_that_must_not_double_needs_rows_that_are_arranged(
     options: dict[str, str], task: Task, stream: Stream
 ) -> None:
@@ -302,14 +301,11 @@ def test_a_batch_that_comes_again_in_other_partitions_is_published_once(spark: S
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("columns", "options", "said"),
-    [
-        ({"data": "'x'"}, {"topic": "none"}, "NotFound: topic .*/none: Topic doesn't exist .createTopics=true makes"),
-        ({"data": "repeat('x', 1200000)"}, {}, "topic .*/out: row 0 of partition 0 is too large for the service"),
-        ({"data": "'x'"}, {"topics": "out"}, "option topics: there is no such option; topic is meant"),
-    ],
-)
+@pytest.mark.parametrize(("columns", "options", "said"), [
+    ({"data": "'x'"}, {"topic": "none"}, "NotFound: topic .*/none: Topic doesn't exist .createTopics=true makes"),
+    ({"data": "repeat('x', 1200000)"}, {}, "topic .*/out: row 0 of partition 0 is too large for the service"),
+    ({"data": "'x'"}, {"topics": "out"}, "option topics: there is no such option; topic is meant"),
+])  # fmt: skip
 def test_what_cannot_be_published_is_said_in_one_line(
     spark: SparkSession, garden: Garden, columns: dict[str, str], options: dict[str, str], said: str
 ) -> None:
@@ -361,5 +357,4 @@ def _run(writer: DataStreamWriter) -> None:
 
 
 def _texts(garden: Garden, topic: str) -> list[str]:
-    """Return the data of all messages of a topic."""
     return [message.payload().decode() for message in garden.client.call(wire.read_topic(garden.name, topic))]

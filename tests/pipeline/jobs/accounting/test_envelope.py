@@ -56,7 +56,6 @@ class Senders:
 
 
 def name_of(slashes: str) -> list[tuple[str, str]]:
-    """Return the parts of a name in slash form."""
     return [(label, value) for label, _, value in (part.partition("=") for part in slashes.split("/")[1:])]
 
 
@@ -136,18 +135,15 @@ def test_an_encrypted_text_is_opened_with_its_key_and_set_aside_without(senders:
     assert refused(encrypted, wrong).startswith("encrypted: not for the key given")
 
 
-@pytest.mark.parametrize(
-    ("headers", "reason"),
-    [
-        (b"MIME-Version: 1.0\n", "ends in its headers"), (b"Content-Type: image/png\n\n", "content type"),
-        (b"Content-Type: multipart/signed\n\nx", "one text and one signature"),
-        (b"Content-Type: multipart/signed; boundary=b\n\n--b\nx\n--b--\n", "one text and one signature"),
-        (b"Content-Type: multipart/signed; boundary=b\n\n--b\n\nx\n--b\n\nx\n--b--\n", "signature: cannot be read"),
-        (b"Content-Type: text/plain\nContent-Transfer-Encoding: x\n\nx", "its encoding"),
-        (b"Content-Type: text/plain\nContent-Transfer-Encoding: base64\n\nx", "is not base64"),
-        (b"Content-Type: application/pkcs7-mime; smime-type=signed-data\n\nx", "not as a part beside"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("headers", "reason"), [
+    (b"MIME-Version: 1.0\n", "ends in its headers"), (b"Content-Type: image/png\n\n", "content type"),
+    (b"Content-Type: multipart/signed\n\nx", "one text and one signature"),
+    (b"Content-Type: multipart/signed; boundary=b\n\n--b\nx\n--b--\n", "one text and one signature"),
+    (b"Content-Type: multipart/signed; boundary=b\n\n--b\n\nx\n--b\n\nx\n--b--\n", "signature: cannot be read"),
+    (b"Content-Type: text/plain\nContent-Transfer-Encoding: x\n\nx", "its encoding"),
+    (b"Content-Type: text/plain\nContent-Transfer-Encoding: base64\n\nx", "is not base64"),
+    (b"Content-Type: application/pkcs7-mime; smime-type=signed-data\n\nx", "not as a part beside"),
+])  # fmt: skip
 def test_envelopes_that_cannot_be_opened_say_why(headers: bytes, reason: str) -> None:
     assert reason in refused(headers)
 
@@ -202,11 +198,9 @@ def test_a_message_with_several_broken_records_is_set_aside_once() -> None:
     assert str(broken) == "record 1: WallDuration is negative: '-1'; and 2 more of this message"
 
 
-@pytest.mark.parametrize(
-    ("good", "bad"),
-    [(b"\x16\x07example\x31\x0f", b"\x16\x07ex\xffmple\x31\x0f"), (b"\xa0\x03\x02\x01\x02", b"\xa0\x03\x02\x01\x23")],
-    ids=["subject", "version"],
-)
+@pytest.mark.parametrize(("good", "bad"), [
+    (b"\x16\x07example\x31\x0f", b"\x16\x07ex\xffmple\x31\x0f"), (b"\xa0\x03\x02\x01\x02", b"\xa0\x03\x02\x01\x23"),
+], ids=["subject", "version"])  # fmt: skip
 def test_a_certificate_that_cannot_be_read_breaks_its_message(signed: bytes, good: bytes, bad: bytes) -> None:
     head, coded, tail = re.split(rb"(?<=\n\n)([A-Za-z0-9+/=\n]{500,})(?=\n\n--)", signed)
     der = base64.b64decode(coded)

@@ -325,15 +325,12 @@ def said(message: str) -> Iterator[dict[str, str]]:
             yield {key.strip(): value.strip() for key, value in pairs}
 
 
-def halves_up(number: str) -> int:
-    return int(Decimal(number).quantize(Decimal(1), ROUND_HALF_UP))
-
-
 @pytest.mark.parametrize("message", [CASO, NOTEBOOKS, PODS], ids=["cASO", "notebooks", "pods"])
 def test_times_add_up_to_what_the_text_says(message: str) -> None:
     expected: Counter[str] = Counter()
     for each in said(message):
-        expected.update({name: halves_up(each[name]) for name in ("WallDuration", "CpuDuration")}, records=1)
+        times = ((name, Decimal(each[name])) for name in ("WallDuration", "CpuDuration"))
+        expected.update({name: int(time.quantize(Decimal(1), ROUND_HALF_UP)) for name, time in times}, records=1)
 
     found: Counter[str] = Counter()
     for row in read(message):
@@ -428,15 +425,12 @@ def test_a_broken_byte_in_any_form_costs_its_record_alone(form: str, place: str,
     assert len(found) == 3
 
 
-@pytest.mark.parametrize(
-    ("data", "reason"),
-    [
-        (CAR.replace("SITE", "S\0E").encode().replace(b"\0", b"\xff").replace(b"</urf:Usage", b"</\xff"), "is not XML"),
-        (b'<?xml version="1.0" encoding="iso-8859-1"?><a>\xff</a', "is not XML"),
-        (b'{"Type": "APEL Public IP message\xff", "Version": "0.2", "UsageRecords": []}', "its type and version are"),
-        (b'[{"ExecUnitID": "\xff', "not JSON"),
-    ],
-)
+@pytest.mark.parametrize(("data", "reason"), [
+    (CAR.replace("SITE", "S\0E").encode().replace(b"\0", b"\xff").replace(b"</urf:Usage", b"</\xff"), "is not XML"),
+    (b'<?xml version="1.0" encoding="iso-8859-1"?><a>\xff</a', "is not XML"),
+    (b'{"Type": "APEL Public IP message\xff", "Version": "0.2", "UsageRecords": []}', "its type and version are"),
+    (b'[{"ExecUnitID": "\xff', "not JSON"),
+])  # fmt: skip
 def test_what_is_broken_in_its_frame_too_is_set_aside_whole(data: bytes, reason: str) -> None:
     with pytest.raises(Broken, match=reason):
         list(records(data, NOW))
@@ -456,29 +450,22 @@ MESSAGES = {
 
 
 @pytest.mark.parametrize("name", MESSAGES)
-@pytest.mark.parametrize(
-    ("mark", "encoding", "end"),
-    [
-        (b"", "utf-8", "\r\n"), (b"", "utf-8", "\r"), (codecs.BOM_UTF8, "utf-8", "\n"),
-        (codecs.BOM_UTF16_LE, "utf-16-le", "\n"), (codecs.BOM_UTF16_BE, "utf-16-be", "\n"),
-        (codecs.BOM_UTF32_LE, "utf-32-le", "\n"), (codecs.BOM_UTF32_BE, "utf-32-be", "\n"),
-    ],
-    ids=repr,
-)  # fmt: skip
+@pytest.mark.parametrize(("mark", "encoding", "end"), [
+    (b"", "utf-8", "\r\n"), (b"", "utf-8", "\r"), (codecs.BOM_UTF8, "utf-8", "\n"),
+    (codecs.BOM_UTF16_LE, "utf-16-le", "\n"), (codecs.BOM_UTF16_BE, "utf-16-be", "\n"),
+    (codecs.BOM_UTF32_LE, "utf-32-le", "\n"), (codecs.BOM_UTF32_BE, "utf-32-be", "\n"),
+], ids=repr)  # fmt: skip
 def test_texts_are_read_by_their_mark_whatever_ends_lines(name: str, mark: bytes, encoding: str, end: str) -> None:
     assert read(mark + MESSAGES[name].replace("\n", end).encode(encoding)) == read(MESSAGES[name])
 
 
-@pytest.mark.parametrize(
-    ("document", "old", "new", "reason"),
-    [
-        (CAR, "</urf:Site>", "</urf:Site><urf:Sight>B</urf:Sight>", "unknown key 'Sight'"),
-        (CAR, 'urf:usageType="all"', 'urf:usageType="system2"', "unknown key 'CpuDuration[system2]'"),
-        (CAR, '<urf:CpuDuration urf:usageType="all">PT3000S</urf:CpuDuration>', "", "CpuDuration is missing"),
-        (ROLES, "</sr:SubjectIdentity>", "</sr:SubjectIdentity><sr:Site>OTHER</sr:Site>",
-         "Site says something else than SubjectIdentity/Site"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("document", "old", "new", "reason"), [
+    (CAR, "</urf:Site>", "</urf:Site><urf:Sight>B</urf:Sight>", "unknown key 'Sight'"),
+    (CAR, 'urf:usageType="all"', 'urf:usageType="system2"', "unknown key 'CpuDuration[system2]'"),
+    (CAR, '<urf:CpuDuration urf:usageType="all">PT3000S</urf:CpuDuration>', "", "CpuDuration is missing"),
+    (ROLES, "</sr:SubjectIdentity>", "</sr:SubjectIdentity><sr:Site>OTHER</sr:Site>",
+     "Site says something else than SubjectIdentity/Site"),
+])  # fmt: skip
 def test_what_no_row_knows_or_contradicts_another_is_never_dropped_without_a_word(
     document: str, old: str, new: str, reason: str
 ) -> None:

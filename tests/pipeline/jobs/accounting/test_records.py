@@ -47,42 +47,36 @@ MACHINE = {**VM, "RecordCreateTime": None, "StartTime": "1706700000", "SuspendDu
 """Its month is that of its start and its durations."""
 
 
-@pytest.mark.parametrize(
-    ("first", "record", "change", "expected"),
-    [
-        (INDIVIDUAL, JOB, {"site": "SITE-A"}, "unknown key 'site'"),
-        (INDIVIDUAL, JOB, {"Site": "NULL"}, "Site is missing"),
-        (INDIVIDUAL, JOB, {"EndTime": None}, "EndTime is missing"),
-        (INDIVIDUAL, JOB, {"WallDuration": "long"}, "WallDuration is not a number: 'long'"),
-        (INDIVIDUAL, JOB, {"EndTime": "1709620000"}, "EndTime is before StartTime"),
-        (INDIVIDUAL, JOB, {"EndTime": "1712188800"}, "EndTime is more than two days ahead"),
-        (INDIVIDUAL, JOB, {"ServiceLevel": None}, "ServiceLevel and ServiceLevelType go together"),
-        (INDIVIDUAL, JOB, {"ServiceLevelType": "NULL"}, "ServiceLevel and ServiceLevelType go together"),
-        (INDIVIDUAL, JOB, {"ServiceLevel": "fast"}, "ServiceLevel is not a number: 'fast'"),
-        (INDIVIDUAL, JOB, {"ServiceLevel": "-1"}, "ServiceLevel is not a service level: '-1'"),
-        (SYNC_TEXT, SYNC, {"Month": "5"}, "Month is in the future"),
-        (SYNC_TEXT, SYNC, {"Month": "13"}, "Year and Month are not a month: 2024, 13"),
-        ("APEL-summary-job-message: v0.2", SUMMARY, {"Month": "2"}, "EarliestEndTime is not inside the month"),
-        (CLOUD, MACHINE, {"StartTime": None}, f"neither EndTime, RecordCreateTime nor StartTime {SAYS_WHICH_MONTH}"),
-        (CLOUD, MACHINE, {"WallDuration": "1000000000000"}, "StartTime and the durations lie beyond all calendars"),
-        (CLOUD, MACHINE, {"WallDuration": "253402300799"}, "StartTime and the durations lie beyond all calendars"),
-    ],
-)
+@pytest.mark.parametrize(("first", "record", "change", "expected"), [
+    (INDIVIDUAL, JOB, {"site": "SITE-A"}, "unknown key 'site'"),
+    (INDIVIDUAL, JOB, {"Site": "NULL"}, "Site is missing"),
+    (INDIVIDUAL, JOB, {"EndTime": None}, "EndTime is missing"),
+    (INDIVIDUAL, JOB, {"WallDuration": "long"}, "WallDuration is not a number: 'long'"),
+    (INDIVIDUAL, JOB, {"EndTime": "1709620000"}, "EndTime is before StartTime"),
+    (INDIVIDUAL, JOB, {"EndTime": "1712188800"}, "EndTime is more than two days ahead"),
+    (INDIVIDUAL, JOB, {"ServiceLevel": None}, "ServiceLevel and ServiceLevelType go together"),
+    (INDIVIDUAL, JOB, {"ServiceLevelType": "NULL"}, "ServiceLevel and ServiceLevelType go together"),
+    (INDIVIDUAL, JOB, {"ServiceLevel": "fast"}, "ServiceLevel is not a number: 'fast'"),
+    (INDIVIDUAL, JOB, {"ServiceLevel": "-1"}, "ServiceLevel is not a service level: '-1'"),
+    (SYNC_TEXT, SYNC, {"Month": "5"}, "Month is in the future"),
+    (SYNC_TEXT, SYNC, {"Month": "13"}, "Year and Month are not a month: 2024, 13"),
+    ("APEL-summary-job-message: v0.2", SUMMARY, {"Month": "2"}, "EarliestEndTime is not inside the month"),
+    (CLOUD, MACHINE, {"StartTime": None}, f"neither EndTime, RecordCreateTime nor StartTime {SAYS_WHICH_MONTH}"),
+    (CLOUD, MACHINE, {"WallDuration": "1000000000000"}, "StartTime and the durations lie beyond all calendars"),
+    (CLOUD, MACHINE, {"WallDuration": "253402300799"}, "StartTime and the durations lie beyond all calendars"),
+])  # fmt: skip
 def test_a_record_that_breaks_a_rule_is_set_aside_with_the_rule(
     first: str, record: Said, change: Said, expected: str
 ) -> None:
     assert reason(first, {**record, **change}) == f"record 1: {expected}"
 
 
-@pytest.mark.parametrize(
-    ("first", "record", "change", "month"),
-    [
-        pytest.param(INDIVIDUAL, JOB, {"EndTime": str(int(NOW.timestamp()) + 2 * 86400)}, "2024-04", id="just ahead"),
-        pytest.param(CLOUD, VM, {}, "2024-03", id="when the record was made"),
-        pytest.param(CLOUD, VM, {"Status": "completed", **JANUARY}, "2024-01", id="end"),
-        pytest.param(CLOUD, MACHINE, {}, "2024-02", id="start and durations"),
-    ],
-)
+@pytest.mark.parametrize(("first", "record", "change", "month"), [
+    pytest.param(INDIVIDUAL, JOB, {"EndTime": str(int(NOW.timestamp()) + 2 * 86400)}, "2024-04", id="just ahead"),
+    pytest.param(CLOUD, VM, {}, "2024-03", id="when the record was made"),
+    pytest.param(CLOUD, VM, {"Status": "completed", **JANUARY}, "2024-01", id="end"),
+    pytest.param(CLOUD, MACHINE, {}, "2024-02", id="start and durations"),
+])  # fmt: skip
 def test_a_record_is_of_a_month(first: str, record: Said, change: Said, month: str) -> None:
     [found] = read(text(first, {**record, **change}))
 
@@ -118,15 +112,12 @@ def test_a_text_of_no_kind_we_know_is_refused_whole(first: str) -> None:
     assert len(str(failed.value)) < 150
 
 
-@pytest.mark.parametrize(
-    ("names", "expected"),
-    [
-        ({}, ("atlas", "/atlas", "Role=production")),
-        ({"FQAN": "/atlas/higgs/Role=NULL/Capability=NULL;/atlas/Role=pilot"}, ("atlas", "/atlas/higgs", None)),
-        ({"FQAN": "vo.access.egi.eu"}, ("vo.access.egi.eu", None, None)), ({"FQAN": "/"}, (None, "/", None)),
-        ({"VO": "cms"}, ("cms", "/atlas", "Role=production")),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("names", "expected"), [
+    ({}, ("atlas", "/atlas", "Role=production")),
+    ({"FQAN": "/atlas/higgs/Role=NULL/Capability=NULL;/atlas/Role=pilot"}, ("atlas", "/atlas/higgs", None)),
+    ({"FQAN": "vo.access.egi.eu"}, ("vo.access.egi.eu", None, None)), ({"FQAN": "/"}, (None, "/", None)),
+    ({"VO": "cms"}, ("cms", "/atlas", "Role=production")),
+])  # fmt: skip
 def test_an_fqan_gives_vo_group_and_role_where_the_record_does_not(
     names: dict[str, str], expected: tuple[str | None, ...]
 ) -> None:
@@ -187,13 +178,10 @@ def test_a_job_in_xml_is_the_job_in_text() -> None:
     assert str(beside) == "record 2: unknown key 'Host beside UsageRecord'"
 
 
-@pytest.mark.parametrize(
-    "document",
-    [
-        "<open>", "<other/>", "<?xml version='1.0' encoding='no-such'?><a/>",
-        "<!DOCTYPE a [<!ENTITY b 'c'>]><a>&b;</a>", "<!DOCTYPE a SYSTEM 'file:///etc/hostname'><a/>",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("document", [
+    "<open>", "<other/>", "<?xml version='1.0' encoding='no-such'?><a/>",
+    "<!DOCTYPE a [<!ENTITY b 'c'>]><a>&b;</a>", "<!DOCTYPE a SYSTEM 'file:///etc/hostname'><a/>",
+])  # fmt: skip
 def test_xml_that_is_not_safe_or_not_ours_is_refused(document: str) -> None:
     with pytest.raises(Broken):
         list(records(document.encode(), NOW))

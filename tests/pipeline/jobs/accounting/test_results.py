@@ -17,13 +17,10 @@ from ams.pipeline.errors import WrongOption
 from ams.pipeline.jobs.accounting import summaries
 from ams.pipeline.jobs.accounting.job import TABLES, Options, prepared_database, refresh, run
 from ams.pipeline.jobs.accounting.summaries import JOB_SUMMARIES, RECORDS
-from ams.pipeline.running import Run
 from ams.pipeline.tables import rows_of
 from ams.tables.snapshot import open_table
 from demo.pipeline.samples import Sample
 from tests.pipeline.jobs.recorded import published, quarantined, recorded_run
-
-ENDED = datetime(2024, 3, 5, tzinfo=UTC)
 
 
 def frame(spark: SparkSession, schema: StructType, *rows: dict[str, Any]) -> DataFrame:
@@ -48,7 +45,7 @@ def test_a_machine_used_in_a_month_what_it_did_not_use_before(spark: SparkSessio
 def test_a_row_of_one_record_says_its_message_and_of_the_same_records_the_first(spark: SparkSession) -> None:
     machine = {"month": "2024-03", "site": "SITE-B", "vm_id": "a", "wall": 10, "vms": 1}
     told = {**machine, "jobs": 3, "wall": 20}
-    sources = [("p", "t", offset, str(offset), ENDED) for offset in (7, 5, 6)]
+    sources = [("p", "t", offset, str(offset), datetime(2024, 3, 5, tzinfo=UTC)) for offset in (7, 5, 6)]
     records = frame(spark, RECORDS, *({**machine, "source": source} for source in sources))
     later = frame(spark, RECORDS, *({**told, "source": source} for source in sources)).union(records)
 
@@ -97,13 +94,6 @@ def lines(frame: DataFrame, head: Sequence[str]) -> list[Line]:
     return sorted(tuple(shown(row[name]) for name in head) for row in frame.select(*head).collect())
 
 
-def check(run: Run) -> None:
-    for name in RESULTS:
-        head, rows = expected(name)
-        found = rows_of(run.spark, run.work / "results" / name)
-        assert lines(found, head) == rows, name
-
-
 @pytest.mark.long
 def test_the_worked_example_comes_out_as_by_hand_from_messages_twice_late_and_in_any_order(
     spark: SparkSession, database: str, tmp_path: Path
@@ -117,7 +107,9 @@ def test_the_worked_example_comes_out_as_by_hand_from_messages_twice_late_and_in
         job = recorded_run(spark, tmp_path, batch)
         run(job, Options())
 
-    check(job)
+    for name in RESULTS:
+        head, rows = expected(name)
+        assert lines(rows_of(spark, job.work / "results" / name), head) == rows, name
     with closing(psycopg.connect(database)) as connection:
         for name in RESULTS:
             kept = connection.execute(f"SELECT count(*) FROM accounting_{name}").fetchone()

@@ -40,19 +40,16 @@ def changed(tmp_path: Path, option: str, content: Any) -> Options:
     return Options(**{**PROFILES, option: str(file)})
 
 
-@pytest.mark.parametrize(
-    ("option", "content", "reason"),
-    [
-        ("topology", "[{]", "JSON is malformed"),
-        ("topology", [{"group": "A", "service": "B"}], "missing required field `hostname` - at `$[0]`"),
-        ("topology", [{"group": "A", "service": "B", "hostname": 7}], "Expected `str`, got `int` - at `$[0].hostname`"),
-        ("metric_profile", [{}, {}], "one profile is needed, not 2"),
-        ("metric_profile", {"services": []}, "no service is both in the metric profile and in a group"),
-        ("aggregation_profile", {"groups": [{"name": "a", "operation": "XOR", "services": []}]}, "XOR is not"),
-        ("operations_profile", {"operations": [{"name": "AND", "truth_table": []}]}, "operation AND does not say what"),
-        ("recomputations", [{"start_time": MIDNIGHT, "end_time": "2024-03-06"}], "a time is written as 2024-"),
-    ],
-)
+@pytest.mark.parametrize(("option", "content", "reason"), [
+    ("topology", "[{]", "JSON is malformed"),
+    ("topology", [{"group": "A", "service": "B"}], "missing required field `hostname` - at `$[0]`"),
+    ("topology", [{"group": "A", "service": "B", "hostname": 7}], "Expected `str`, got `int` - at `$[0].hostname`"),
+    ("metric_profile", [{}, {}], "one profile is needed, not 2"),
+    ("metric_profile", {"services": []}, "no service is both in the metric profile and in a group"),
+    ("aggregation_profile", {"groups": [{"name": "a", "operation": "XOR", "services": []}]}, "XOR is not"),
+    ("operations_profile", {"operations": [{"name": "AND", "truth_table": []}]}, "operation AND does not say what"),
+    ("recomputations", [{"start_time": MIDNIGHT, "end_time": "2024-03-06"}], "a time is written as 2024-"),
+])  # fmt: skip
 def test_what_is_wrong_in_a_file_is_said_with_field(tmp_path: Path, option: str, content: Any, reason: str) -> None:
     with pytest.raises(WrongOption) as refused:
         inputs(changed(tmp_path, option, content))
@@ -162,7 +159,6 @@ FILES: dict[str, tuple[Any, Any]] = {
 
 
 ROWS = [Input(*row) for row in rows("availability", "Fields")]
-TRIED = [row for row in ROWS if row.example != "-"]
 
 
 def read(folder: Path, option: str = "", content: Any = None) -> Inputs:
@@ -189,7 +185,7 @@ def changed_content(row: Input) -> Any:
     return content
 
 
-@pytest.mark.parametrize("row", TRIED, ids=" ".join)
+@pytest.mark.parametrize("row", [row for row in ROWS if row.example != "-"], ids=" ".join)
 def test_what_the_api_says_becomes_what_the_reference_shows(row: Input, tmp_path: Path) -> None:
     if row.result.startswith("set aside: "):
         with pytest.raises(WrongOption) as refused:
@@ -307,18 +303,15 @@ def test_lists_of_downtimes_hold_for_their_days(tmp_path: Path) -> None:
     assert found.passed_over == ("downtimes: item 1 ends at 2024-03-01T00:00:00Z, before it starts",)
 
 
-@pytest.mark.parametrize(
-    ("change", "level", "names"),
-    [
-        ({"group": "A"}, "endpoint_group", ("A", "", "", "")),
-        ({"service": "webdav"}, "service", (None, "webdav", "", "")),
-        ({"service": "webdav", "group": "A"}, "service", ("A", "webdav", "", "")),
-        ({"hostname": "w1"}, "endpoint", (None, None, "w1", "")),
-        ({"endpoint": "w1", "group": "A"}, "endpoint", ("A", None, "w1", "")),
-        ({"metric": "dav"}, "metric", (None, None, None, "dav")),
-        ({"metric": "dav", "hostname": "w1", "group": "A"}, "metric", ("A", None, "w1", "dav")),
-    ],
-)
+@pytest.mark.parametrize(("change", "level", "names"), [
+    ({"group": "A"}, "endpoint_group", ("A", "", "", "")),
+    ({"service": "webdav"}, "service", (None, "webdav", "", "")),
+    ({"service": "webdav", "group": "A"}, "service", ("A", "webdav", "", "")),
+    ({"hostname": "w1"}, "endpoint", (None, None, "w1", "")),
+    ({"endpoint": "w1", "group": "A"}, "endpoint", ("A", None, "w1", "")),
+    ({"metric": "dav"}, "metric", (None, None, None, "dav")),
+    ({"metric": "dav", "hostname": "w1", "group": "A"}, "metric", ("A", None, "w1", "dav")),
+])  # fmt: skip
 def test_a_status_that_is_applied_holds_where_its_last_name_is(
     change: dict[str, str], level: str, names: tuple[str | None, ...]
 ) -> None:

@@ -37,21 +37,18 @@ def test_a_result_is_read_in_the_shape_it_was_written_in(shape: Shape) -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("data", "reason"),
-    [
-        (b"", "not a datum of the schema current"),
-        (datum(RESULT)[:-3], "not a datum of the schema current"),
-        (datum(RESULT) + b"\x00", "1 bytes after the datum of the schema current"),
-        (datum({**RESULT, "status": "SLEEPY"}), "status 'SLEEPY' is none of OK, WARNING, UNKNOWN, MISSING, DOWNTIME"),
-        (datum({**RESULT, "hostname": ""}), "hostname is empty"),
-        (datum({**RESULT, "timestamp": "yesterday"}), "timestamp 'yesterday': a time is written as 2024-03-05T10:20"),
-        (datum({**RESULT, "timestamp": "2024-02-30T00:00:00Z"}), "timestamp '2024-02-30T00:00:00Z': day is out of"),
-        (datum({**RESULT, "timestamp": "0001-01-01T00:00:00Z"}), "timestamp 0001-01-01T00:00:00Z lies before 1970"),
-        (datum({**RESULT, "timestamp": "2242-03-05T10:20:30Z"}), "timestamp 2242-03-05T10:20:30Z lies in the future"),
-        (datum({**RESULT, "timestamp": "2042-03-05T10:20:30Z"}), "timestamp 2042-03-05 is not of the partition_date"),
-    ],
-)
+@pytest.mark.parametrize(("data", "reason"), [
+    (b"", "not a datum of the schema current"),
+    (datum(RESULT)[:-3], "not a datum of the schema current"),
+    (datum(RESULT) + b"\x00", "1 bytes after the datum of the schema current"),
+    (datum({**RESULT, "status": "SLEEPY"}), "status 'SLEEPY' is none of OK, WARNING, UNKNOWN, MISSING, DOWNTIME"),
+    (datum({**RESULT, "hostname": ""}), "hostname is empty"),
+    (datum({**RESULT, "timestamp": "yesterday"}), "timestamp 'yesterday': a time is written as 2024-03-05T10:20"),
+    (datum({**RESULT, "timestamp": "2024-02-30T00:00:00Z"}), "timestamp '2024-02-30T00:00:00Z': day is out of"),
+    (datum({**RESULT, "timestamp": "0001-01-01T00:00:00Z"}), "timestamp 0001-01-01T00:00:00Z lies before 1970"),
+    (datum({**RESULT, "timestamp": "2242-03-05T10:20:30Z"}), "timestamp 2242-03-05T10:20:30Z lies in the future"),
+    (datum({**RESULT, "timestamp": "2042-03-05T10:20:30Z"}), "timestamp 2042-03-05 is not of the partition_date"),
+])  # fmt: skip
 def test_what_is_no_result_is_refused_with_the_reason(data: bytes, reason: str) -> None:
     with pytest.raises(Broken) as refused:
         list(parse_results("current", latest=2**32)(data, {"partition_date": "2024-03-05"}))
@@ -66,13 +63,10 @@ def test_the_result_itself_says_its_day(attributes: dict[str, str]) -> None:
     assert found["date"] == "2024-03-05"
 
 
-@pytest.mark.parametrize(
-    ("performance", "seconds"),
-    [
-        ("time=0.5s;;;0.000000", 0.5), ("size=6B;;;0 time=250ms;;;0", 0.25), ("'time'=3", 3.0), ("uptime=4s", None),
-        ("time=fast", None), ("time=1.2.3s", None), ("", None),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("performance", "seconds"), [
+    ("time=0.5s;;;0.000000", 0.5), ("size=6B;;;0 time=250ms;;;0", 0.25), ("'time'=3", 3.0), ("uptime=4s", None),
+    ("time=fast", None), ("time=1.2.3s", None), ("", None),
+])  # fmt: skip
 def test_the_response_time_is_the_time_of_the_performance_data(performance: str, seconds: float | None) -> None:
     assert response_time(performance) == seconds
 
@@ -119,14 +113,11 @@ def test_lists_of_other_reports_and_of_unused_types_are_passed_over() -> None:
     assert rows("weights", b"anything") == []
 
 
-@pytest.mark.parametrize(
-    ("kind", "data", "reason"),
-    [
-        ("sites", b"", "type 'sites' is none of group_endpoints, group_groups, metric_profile, downtimes"),
-        ("downtimes", packed("downtimes", DOWN)[:-1], "not datums of the schema downtimes"),
-        ("downtimes", packed("downtimes", DOWN, {**DOWN, "end_time": "soon"}), "downtimes: a time is written as 2024-"),
-    ],
-)
+@pytest.mark.parametrize(("kind", "data", "reason"), [
+    ("sites", b"", "type 'sites' is none of group_endpoints, group_groups, metric_profile, downtimes"),
+    ("downtimes", packed("downtimes", DOWN)[:-1], "not datums of the schema downtimes"),
+    ("downtimes", packed("downtimes", DOWN, {**DOWN, "end_time": "soon"}), "downtimes: a time is written as 2024-"),
+])  # fmt: skip
 def test_a_message_that_is_not_all_datums_is_refused_whole(kind: str, data: bytes, reason: str) -> None:
     with pytest.raises(Broken) as refused:
         rows(kind, data)

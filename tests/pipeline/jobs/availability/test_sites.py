@@ -246,13 +246,12 @@ def test_an_order_makes_an_operation() -> None:
     assert mine.over(["CRITICAL", "MISSING", "OK"]) == "MISSING"
 
 
-COLUMNS = ["site", "date", "availability", "reliability", "partial"]
 FIGURES = pd.DataFrame(
     [
         ("SITE-A", "2024-03-04", 100.0, 100.0, False), ("SITE-B", "2024-03-05", None, None, True),
         ("SITE-A", "2024-03-05", 70.81509, 89.46537, True), ("SITE-C", "2024-03-05", 98.0, 99.0, True),
     ],
-    columns=COLUMNS,
+    columns=["site", "date", "availability", "reliability", "partial"],
 )  # fmt: skip
 BOARD_SPANS = {"SITE-A": [plots.Span(datetime(2024, 3, 5, tzinfo=UTC), datetime(2024, 3, 6, tzinfo=UTC), "CRITICAL")]}
 

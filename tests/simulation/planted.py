@@ -1,0 +1,200 @@
+"""Faults planted into the program, to see that the simulator finds each, and how many worlds that takes.
+
+`python -m tests.simulation.planted` tells for each the first seed that finds it, and by which law.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+from unittest import mock
+
+from ams.core.clock import Milliseconds, RetentionClock
+from ams.service.parallel.backlog import Backlog
+from ams.service.parallel.hand_out_ids import HandOutIds
+from ams.service.parallel.message_state import OrderingKeys
+from ams.storage.cursors import sqlite
+from ams.storage.cursors.sqlite import SqliteCursors
+from ams.storage.database.invalidation import Invalidations
+from ams.storage.log.embedded.catalog import SegmentCatalog, TopicState
+from ams.storage.log.embedded.pages import OpenFiles
+from ams.storage.log.embedded.state import LogState
+from ams.storage.registry.projects import QuotaRecords
+from ams.storage.registry.resources import Subscriptions
+from simulation.disk import NodeDisk
+from simulation.running import run
+from simulation.scenario import scenario_of
+from simulation.search import law_of
+
+Fault = Callable[[], AbstractContextManager[Any]]
+MOST = 2000
+"""Seeds in which each fault has to be found."""
+
+
+def lost_sync() -> AbstractContextManager[Any]:
+    """Groups of the log are written and not synced."""
+    write = NodeDisk.write
+    return mock.patch.object(
+        NodeDisk, "write_through", lambda disk, handle, parts, at: write(disk, handle, b"".join(parts), at)
+    )
+
+
+def early_acknowledgement() -> AbstractContextManager[Any]:
+    """Acknowledgements of ordered subscriptions are answered before they are on disk."""
+    joined = SqliteCursors._joined
+
+    def early(cursors: SqliteCursors) -> "asyncio.Future[None]":
+        joined(cursors)
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        future.set_result(None)
+        return future
+
+    return mock.patch.object(SqliteCursors, "_joined", early)
+
+
+def stale_cursors() -> AbstractContextManager[Any]:
+    """One group of cursors in five is not written, and nobody is told."""
+    store, numbers = sqlite.store, itertools.count(1)
+
+    def some(*given: Any) -> None:
+        if next(numbers) % 5:
+            store(*given)
+
+    return mock.patch.object(sqlite, "store", some)
+
+
+def wrong_horizon() -> AbstractContextManager[Any]:
+    """Retention takes what is five minutes too young."""
+    wall = RetentionClock.wall
+    return mock.patch.object(RetentionClock, "wall", lambda clock: Milliseconds(wall(clock) + 300_000))
+
+
+def quota_race() -> AbstractContextManager[Any]:
+    """A quota is checked before the addition only, and not in its transaction."""
+    require = QuotaRecords.require
+
+    def before_only(records: QuotaRecords, connection: Any, project: str, *names: str, more: int = 0) -> None:
+        if more:
+            require(records, connection, project, *names, more=more)
+
+    return mock.patch.object(QuotaRecords, "require", before_only)
+
+
+def dropped_wake_up() -> AbstractContextManager[Any]:
+    """Pulls that wait are not woken by a message."""
+    return mock.patch.object(TopicState, "wake", lambda _: None)
+
+
+def id_of_an_earlier_lease() -> AbstractContextManager[Any]:
+    """An id settles its message also when that is leased to somebody else by now."""
+    named = HandOutIds.named
+
+    def lenient(own: HandOutIds, ids: Any, now: Milliseconds) -> Any:
+        found = named(own, ids, now)
+        for each in list(found.late):
+            lease = own._leases.get(each.offset)
+            if lease is not None:
+                found.late.remove(each)
+                found.leases.append((lease, [each.offset]))
+        return found
+
+    return mock.patch.object(HandOutIds, "named", lenient)
+
+
+def keys_out_of_order() -> AbstractContextManager[Any]:
+    """Messages of an ordering key do not wait for each other."""
+    return mock.patch.object(OrderingKeys, "begin", lambda *_: True)
+
+
+def short_leases() -> AbstractContextManager[Any]:
+    """Leases end a second too early."""
+    give = Backlog.give
+
+    def short(backlog: Backlog, offsets: Any, attempt: int, size: int, deadline: int, *more: Any, **named: Any) -> str:
+        return give(backlog, offsets, attempt, size, Milliseconds(deadline - 1000), *more, **named)
+
+    return mock.patch.object(Backlog, "give", short)
+
+
+def projects_mixed_up() -> AbstractContextManager[Any]:
+    """A subscription is looked up by its name alone, whatever the project."""
+    find, known = Subscriptions.find, dict[str, Any]()
+
+    async def by_name(records: Any, project: Any, name: Any) -> Any:
+        if name == "jobs-steady":
+            known[name] = known.get(name) or await find(records, project, name)
+            return known[name]
+        return await find(records, project, name)
+
+    return mock.patch.object(Subscriptions, "find", by_name)
+
+
+def stale_access() -> AbstractContextManager[Any]:
+    """Caches do not hear of changes of topics."""
+    apply = Invalidations.apply
+
+    def deaf(hub: Invalidations, forgets: Any) -> None:
+        apply(hub, [each for each in forgets if each.kind != "topic"])
+
+    return mock.patch.object(Invalidations, "apply", deaf)
+
+
+def forgotten_keys() -> AbstractContextManager[Any]:
+    """Idempotency keys are known for as long as their append is under way only."""
+    return mock.patch.object(SegmentCatalog, "is_new", lambda *_: True)
+
+
+def lost_answer() -> AbstractContextManager[Any]:
+    """One group of appends in forty is stored, and its callers are not told."""
+    answer, numbers = LogState._answer, itertools.count(1)
+
+    def some(state: LogState, outcome: Any) -> None:
+        if next(numbers) % 40 == 0:
+            for share in outcome.shares:
+                for append in share.appends:
+                    append.done = asyncio.get_running_loop().create_future()
+        answer(state, outcome)
+
+    return mock.patch.object(LogState, "_answer", some)
+
+
+def files_left_open() -> AbstractContextManager[Any]:
+    """An orderly stop closes no files that were read."""
+    return mock.patch.object(OpenFiles, "close", lambda _: None)
+
+
+FAULTS: tuple[Fault, ...] = (
+    lost_sync, early_acknowledgement, stale_cursors, wrong_horizon, quota_race, dropped_wake_up, id_of_an_earlier_lease,
+    keys_out_of_order, short_leases, projects_mixed_up, stale_access, forgotten_keys, lost_answer, files_left_open,
+)  # fmt: skip
+
+
+def found_by(fault: Fault, seeds: Iterator[int]) -> tuple[int, str] | None:
+    """Return the first of these seeds that finds a fault, and the law that it breaks; None: none does."""
+    for seed in seeds:
+        with fault():
+            violations = run(scenario_of(seed)).violations
+        if violations:
+            return seed, law_of(violations[0])
+    return None
+
+
+def main() -> None:
+    """Tell of each fault which seed finds it first."""
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        os.environ["PYTHONHASHSEED"] = "0"
+        os.execv(sys.executable, [sys.executable, "-m", "tests.simulation.planted", *sys.argv[1:]])
+    chosen = [each for each in FAULTS if each.__name__ in sys.argv[1:]] or FAULTS
+    for fault in chosen:
+        found = found_by(fault, iter(range(MOST)))
+        said = f"found after {found[0] + 1} seeds, by {found[1]}" if found else f"not found in {MOST} seeds"
+        print(f"{fault.__name__}: {said}", flush=True)
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(KeyboardInterrupt):
+        main()

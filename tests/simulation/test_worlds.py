@@ -1,0 +1,32 @@
+"""Worlds of the simulator: each is the same each time, the service keeps its laws in them, and planted faults show."""
+
+import pytest
+
+from simulation.running import run
+from simulation.scenario import Scenario, scenario_of
+from simulation.search import law_of, shrink
+from tests.simulation import planted
+
+SEEDS = range(1, 13)
+QUICKLY_FOUND = 40
+"""Seeds in which a planted fault is found that these tests look for."""
+
+pytestmark = pytest.mark.embedded("the simulator has the embedded engines")
+
+
+@pytest.mark.parametrize("seed", [3, 8])
+def test_a_seed_is_the_same_world_each_time_step_by_step(seed: int) -> None:
+    first, second = (run(scenario_of(seed), keeps_trace=True) for _ in range(2))
+
+    different = next((pair for pair in zip(first.trace, second.trace, strict=False) if pair[0] != pair[1]), None)
+    assert different is None
+    assert first.digest == second.digest
+    assert first.events > 1000
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_service_keeps_its_laws_in_a_world(seed: int) -> None:
+    result = run(scenario_of(seed))
+
+    assert result.violations == []
+    assert result.requests["done"] > 20

@@ -16,7 +16,7 @@ from tests.faults.http_client import LATE, Client, Kind, Tried, encoded, error_t
 
 ANSWER_SECONDS = 60.0
 """For any answer, whatever is slow meanwhile; an answer that takes longer breaks a law."""
-AGAIN_SECONDS = 0.05  # until a client tries to connect again
+AGAIN_SECONDS = 0.2  # until a client tries to connect again
 HALF_CLOSED = 0.03  # share of requests after which the client sends nothing more
 FOREVER = float("inf")
 RIGHT_REFUSALS = ("wrong ack", "no ack pending", LATE)
@@ -75,7 +75,9 @@ class SimClient(Client):
             self._judge(f"{name} ({method} {path})", answer, refusal, allowed, had_faults=had_faults)
         self._traffic.answers[outcome.value] += 1
         document = json.loads(answer.body) if outcome is Outcome.DONE and answer.body else None
-        return Tried(Facts(request=name, started=started, ended=ended, outcome=outcome), document, refusal), answer.status
+        return Tried(
+            Facts(request=name, started=started, ended=ended, outcome=outcome), document, refusal
+        ), answer.status
 
     async def must(self, path: str, body: object, *, method: str = "POST") -> Any:
         """Call until it is answered with success, and return the document; for what prepares and ends a run."""
@@ -120,9 +122,7 @@ class SimClient(Client):
                 self._connection = None
                 await asyncio.sleep(AGAIN_SECONDS)
 
-    def _judge(
-        self, said: str, answer: Response, refusal: str, allowed: tuple[str, ...], *, had_faults: bool
-    ) -> None:
+    def _judge(self, said: str, answer: Response, refusal: str, allowed: tuple[str, ...], *, had_faults: bool) -> None:
         """Note an error that no client should meet."""
         if refusal.startswith(RIGHT_REFUSALS) or str(answer.status) in allowed:
             return

@@ -36,6 +36,13 @@ class NodeDisk(UnreliableDisk):
         """Return whether a file is there; databases are real files."""
         return os.path.exists(path) if path.endswith(".db") else super().exists(path)
 
+    def make_durable(self, folder: str) -> None:
+        """Make a folder and its parents, and have them for ever."""
+        self.make_folder(folder)
+        while folder != "/":
+            folder = os.path.dirname(folder)
+            super().sync_folder(folder)
+
     def halt(self) -> None:
         """Fail each call from now on: the process is gone, or the power."""
         self.stop_at = self.changes

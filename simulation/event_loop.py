@@ -120,7 +120,9 @@ class SimLoop(AbstractEventLoop):
         process = self.process
         handle = Handle(callback, args, self, context)
         name = getattr(callback, "__qualname__", type(callback).__name__)
-        process.after(process.draw(process.world.latencies.wake), lambda: self._add(handle, name), f"from thread {name}")
+        process.after(
+            process.draw(process.world.latencies.wake), lambda: self._add(handle, name), f"from thread {name}"
+        )
         return handle
 
     def call_later(
@@ -129,9 +131,7 @@ class SimLoop(AbstractEventLoop):
         """Run a callback in so many seconds."""
         return self.call_at(self.time() + delay, callback, *args, context=context)
 
-    def call_at(
-        self, when: float, callback: Callable[..., object], *args: Any, context: Context = None
-    ) -> TimerHandle:
+    def call_at(self, when: float, callback: Callable[..., object], *args: Any, context: Context = None) -> TimerHandle:
         """Run a callback at a time of this loop."""
         handle = TimerHandle(when, callback, args, self, context)
         name = getattr(callback, "__qualname__", type(callback).__name__)
@@ -157,7 +157,11 @@ class SimLoop(AbstractEventLoop):
         return Future(loop=self)
 
     def create_task(
-        self, coro: Coroutine[Any, Any, T] | Generator[Any, None, T], *, name: str | None = None, context: Context = None
+        self,
+        coro: Coroutine[Any, Any, T] | Generator[Any, None, T],
+        *,
+        name: str | None = None,
+        context: Context = None,
     ) -> "Task[T]":
         """Run a coroutine as a task."""
         return Task(coro, loop=self, name=name, context=context)

@@ -2,8 +2,8 @@
 
 Most laws are those of the checkers of faults: of topics and ordered subscriptions in `tests/faults/history.py`, of
 parallel ones in `tests/faults/parallel/laws.py`. What is judged at each answer is in `simulation.clients` (errors and
-deadlines) and `simulation.workload` (what comes and goes, access, quotas, retention, isolation of lists). That nothing of
-one project is delivered in another is a part of "holds ..., which nobody published": each project has a history.
+deadlines) and `simulation.workload` (what comes and goes, access, quotas, retention, isolation of lists). That nothing
+of one project is delivered in another is a part of "holds ..., which nobody published": each project has a history.
 """
 
 import dataclasses
@@ -58,6 +58,7 @@ def slept_on(subscriptions: dict[str, str], attempts: Sequence[Attempt]) -> Iter
             if is_its_own and publish.started > pull.started and publish.ended < pull.ended - WAKING_SECONDS:
                 yield (
                     f"wake-up: pull {pull.request} of {pull.subscription} waited from {pull.started:.3f} to"
-                    f" {pull.ended:.3f} s and was given nothing, though {publish.request} was stored at {publish.ended:.3f} s"
+                    f" {pull.ended:.3f} s and was given nothing, though {publish.request} was stored at"
+                    f" {publish.ended:.3f} s"
                 )
                 break

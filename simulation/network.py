@@ -1,8 +1,9 @@
-"""Connections in virtual time: packets that are cut anywhere and arrive in order, ends, half-closes, resets and losses."""
+"""Connections in virtual time: packets cut anywhere that arrive in order, ends, half-closes, resets and losses."""
 
 import asyncio
 import errno
 import itertools
+import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,10 +25,14 @@ END, RESET = "end", "reset"
 class SimSocket(asyncio.Transport):
     """One end of a connection: a socket until it is attached to a protocol, a transport from then on."""
 
-    def __init__(self, network: "Network", process: "SimProcess", address: tuple[str, int], peer: tuple[str, int]) -> None:
+    def __init__(
+        self, network: "Network", process: "SimProcess", address: tuple[str, int], peer: tuple[str, int]
+    ) -> None:
         super().__init__()
         self.process, self.other = process, self
         self._network, self._address, self._peer = network, address, peer
+        # Of its own: a service may close connections in any order, and that order is to change nothing else.
+        self.chance = random.Random(f"{network.world.seed} {address} {peer}")
         self._protocol: asyncio.Protocol | None = None
         self._arrived: deque[bytes | str] = deque()  # and not read yet
         self._unread = 0  # bytes that were written here and not read there
@@ -266,7 +271,7 @@ class Network:
 
     async def connect(self, process: "SimProcess", port: int) -> SimSocket:
         """Return this process's end of a new connection. Raises `OSError`."""
-        await asyncio.sleep(self._latency())
+        await asyncio.sleep(self._latency(self.world.chance))
         listening = self._listening.get(port)
         if listening is None:
             raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
@@ -281,15 +286,16 @@ class Network:
     def carry(self, sender: SimSocket, what: bytes | str, *, at_once: bool = False) -> None:
         """Bring something to the other end, in pieces."""
         to = sender.other
-        for piece in self._cut(what) if isinstance(what, bytes) else (what,):
-            seconds = self._latency() if at_once else sender.arrival_of(self._latency())
+        for piece in _pieces(what, sender.chance) if isinstance(what, bytes) else (what,):
+            latency = self._latency(sender.chance)
+            seconds = latency if at_once else sender.arrival_of(latency)
             said = f"packet of {len(piece)}" if isinstance(piece, bytes) else piece
             to.process.after(seconds, _arrival(to, piece), said)
 
     def cut(self, sock: SimSocket) -> None:
         """Lose a connection: each end hears of it at a moment of its own, and nothing arrives any more."""
         for end in (sock, sock.other):
-            end.process.after(self._latency(), _arrival(end, RESET), "connection lost")
+            end.process.after(self._latency(end.chance), _arrival(end, RESET), "connection lost")
 
     def end(self, process: "SimProcess", *, hear_after: float | None = None) -> None:
         """Close all that a process had open; the other ends hear of it soon, or after so many seconds."""
@@ -300,18 +306,18 @@ class Network:
             self.open.pop(sock, None)
             sock.is_lost = True
             other = sock.other
-            seconds = self._latency() if hear_after is None else hear_after + self._latency()
+            seconds = self._latency(sock.chance) + (hear_after or 0.0)
             other.process.after(sock.arrival_of(seconds), _arrival(other, RESET), "reset by a process that ended")
 
-    def _latency(self) -> float:
-        return self.world.draw(self.world.latencies.network) * self.slowness
+    def _latency(self, chance: random.Random) -> float:
+        return self.world.draw(self.world.latencies.network, chance) * self.slowness
 
-    def _cut(self, data: bytes) -> list[bytes]:
-        chance = self.world.chance
-        if len(data) < 2 or chance.random() < 0.8:
-            return [data]
-        places = sorted({chance.randrange(1, len(data)) for _ in range(chance.randint(1, 3))})
-        return [data[start:stop] for start, stop in zip([0, *places], [*places, len(data)], strict=True)]
+
+def _pieces(data: bytes, chance: random.Random) -> list[bytes]:
+    if len(data) < 2 or chance.random() < 0.8:
+        return [data]
+    places = sorted({chance.randrange(1, len(data)) for _ in range(chance.randint(1, 3))})
+    return [data[start:stop] for start, stop in zip([0, *places], [*places, len(data)], strict=True)]
 
 
 def _arrival(to: SimSocket, what: bytes | str) -> Callable[[], None]:

@@ -1,8 +1,8 @@
 """The service as one process of a world: started, killed, cut off from power, paused, started again, stopped in order.
 
-Real are all of the service, its SQLite databases and its small files, which lie in a temporary folder; simulated are the
-log's disk, time, threads and the network. A crash may come between any two steps. Of the databases it leaves what a kill
-leaves: all that was committed. That a power cut leaves that too is what SQLite promises and what
+Real are all of the service, its SQLite databases and its small files, which lie in a temporary folder; simulated are
+the log's disk, time, threads and the network. A crash may come between any two steps. Of the databases it leaves what a
+kill leaves: all that was committed. That a power cut leaves that too is what SQLite promises and what
 `tests/faults/test_sqlite_power_loss.py` holds it to, call by call.
 """
 
@@ -56,6 +56,7 @@ class Node:
     def __init__(self, world: World, folder: str, settings: Settings) -> None:
         self.world, self.network, self.folder, self.settings = world, world.network, folder, settings
         self.disk = NodeDisk(world, DISK_BYTES)
+        self.disk.make_durable(folder)  # as `Folder.take` does with the real one
         self.clock = NodeClock(world)
         self.life: SimProcess | None = None
         self.service: Service | None = None  # while clients are served
@@ -192,8 +193,7 @@ def settings_for(folder: str, **changes: object) -> Settings:
     """Return settings of a small service: segments are sealed often, and waits are short."""
     small: dict[str, object] = {
         "data": folder, "port": PORT, "host": "10.0.0.1", "service_token": TOKEN, "console": False,
-        "min_free_bytes": Bytes(0), "reserve_bytes": Bytes(0), "segment_bytes": Bytes(2**20), "pull_wait": Seconds(PULL_WAIT_SECONDS),
-        "push_enabled": False,
+        "min_free_bytes": Bytes(0), "reserve_bytes": Bytes(0), "segment_bytes": Bytes(2**20),
+        "pull_wait": Seconds(PULL_WAIT_SECONDS), "push_enabled": False,
     }  # fmt: skip
     return Settings(**{**small, **changes})  # type: ignore[arg-type]
-

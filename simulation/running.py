@@ -24,7 +24,7 @@ from simulation.world import World
 from tests.faults.parallel.scene import Parallel
 from tests.faults.scene import is_at_end
 
-MAX_EVENTS = 20_000_000
+MAX_EVENTS = 3_000_000
 START_SECONDS = 120.0  # until the service has to be ready when nothing goes wrong any more
 DRAIN_SECONDS = 600.0
 ROOT = "/dev/shm" if os.path.isdir("/dev/shm") else None  # noqa: S108 - a sync costs nothing there

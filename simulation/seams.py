@@ -1,7 +1,7 @@
 """What is put in the place of time, threads and chance in the program while a world runs.
 
-The program imports `time`, `threading`, `queue` and thread pools as every program does. Each of its modules that has one
-of these is given the simulated one under the same name, until the world ends. Nothing else of a module is touched.
+The program imports `time`, `threading`, `queue` and thread pools as every program does. Each of its modules that has
+one of these is given the simulated one under the same name, until the world ends. Nothing else of a module is touched.
 """
 
 import contextlib

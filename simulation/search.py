@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from simulation.running import Result, run
-from simulation.scenario import Fault, Operation, Scenario, scenario_of
+from simulation.scenario import Scenario, scenario_of
 
 SHRINK_SECONDS = 120.0
 SHOWN = 5  # violations of a run, and failing seeds of a search, that are told in full
@@ -102,7 +102,6 @@ def test_of(scenario: Scenario) -> str:
     """Write a scenario as Python, for a test of its own."""
     operations = "".join(f"        {each!r},\n" for each in scenario.operations)
     faults = "".join(f"        {each!r},\n" for each in scenario.faults)
-    assert Operation and Fault
     return (
         f"Scenario(\n    {scenario.seed}, {scenario.profile!r}, {scenario.clients},\n"
         f"    operations=(\n{operations}    ),\n    faults=(\n{faults}    ),\n)"
@@ -155,8 +154,12 @@ def main() -> None:
     """Play seeds as the command line says; the exit code is 1 when one failed."""
     parser = argparse.ArgumentParser(prog="python -m simulation", description="Play the service in simulated worlds.")
     parser.add_argument("--seeds", type=int, default=100, metavar="N", help="how many worlds")
-    parser.add_argument("--seed", type=int, metavar="S", help="play this one only, or begin with it if --seeds is given")
-    parser.add_argument("--hours", type=float, default=0.0, metavar="H", help="simulated hours of each; 0: some seconds")
+    parser.add_argument(
+        "--seed", type=int, metavar="S", help="play this one only, or begin with it if --seeds is given"
+    )
+    parser.add_argument(
+        "--hours", type=float, default=0.0, metavar="H", help="simulated hours of each; 0: some seconds"
+    )
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes to share the work")
     parser.add_argument("--no-shrink", action="store_true", help="tell failing worlds as they are")
     parser.add_argument("--trace", metavar="FILE", help="write the steps of the world of --seed to a file")

@@ -11,10 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from simulation.process import SimProcess
+from typing import Any
 
 MAX_DEFAULT_WORKERS = 6  # of an event loop's own executor
 

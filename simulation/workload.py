@@ -1,8 +1,8 @@
 """What clients do: the operations of a scenario, on the projects that they share, and what may be there after each.
 
-Publishers, consumers, seekers and workers are those of `tests/faults/workload.py`, and note what they tried in a history.
-What comes and goes (`Coming`), access lists, quotas and retention are judged here, at each answer. A request that was not
-answered has happened or not: then both are possible, until an answer says which.
+Publishers, consumers, seekers and workers are those of `tests/faults/workload.py`, and note what they tried in a
+history. What comes and goes (`Coming`), access lists, quotas and retention are judged here, at each answer. A request
+that was not answered has happened or not: then both are possible, until an answer says which.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from simulation.node import Node
 from tests.faults.attempts import Attempt, Outcome, Publish
 from tests.faults.history import History
 from tests.faults.parallel import scene as parallel
+from tests.faults.parallel.laws import Parallel
 from tests.faults.scene import prepare_topics
 from tests.faults.workload import Consumer, Publisher, Seeker, Worker
 
@@ -24,6 +25,7 @@ STEADY_TOPICS = 5  # jobs, work, its letters, brief, guarded
 BRIEF_SECONDS = 600  # retention of one topic
 SETTLING_SECONDS = 20.0  # until a request that was not answered has surely ended
 PASSING_SECONDS = (30.0, 900.0)
+KINDS = tuple(each._replace(deadline=10) for each in parallel.KINDS)
 ONES = ((1, 1), (1, 1), (1, 10))
 MANY = ((50, 150),)
 
@@ -59,7 +61,7 @@ class Stage:
     traffic: Traffic
     has_pauses: bool = False  # whether the machine stops at times, so that nothing comes soon
     history: History = field(init=False)
-    kinds: tuple[parallel.Parallel, ...] = parallel.KINDS
+    kinds: tuple[Parallel, ...] = KINDS
     brief: list[Publish] = field(default_factory=list)
     coming: dict[str, Coming] = field(default_factory=dict)
     guest: SimClient | None = None
@@ -200,8 +202,14 @@ class Actor:
             return
         for each in stage.brief:
             is_young = each.outcome is Outcome.DONE and world.now - each.started < BRIEF_SECONDS - 1
-            if is_young and each.ended < began and not int(shown.document["min"]) <= each.ids[0] < int(shown.document["max"]):
-                stage.violated(f"retention: {each.request}, answered as {each.ids[0]}, is gone already: {shown.document}")
+            if (
+                is_young
+                and each.ended < began
+                and not int(shown.document["min"]) <= each.ids[0] < int(shown.document["max"])
+            ):
+                stage.violated(
+                    f"retention: {each.request}, answered as {each.ids[0]}, is gone already: {shown.document}"
+                )
 
     async def look(self) -> None:
         """List topics: no more than the quota, and none of another project."""
@@ -237,4 +245,3 @@ _OPERATIONS: dict[str, Callable[[Actor], Awaitable[None]]] = {
     "look": Actor.look,
     "let time pass": Actor.let_time_pass,
 }
-

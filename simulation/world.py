@@ -104,6 +104,7 @@ class World:
     """All that is simulated shares its time and its chances."""
 
     def __init__(self, seed: int | str, latencies: Latencies | None = None, *, keeps_trace: bool = False) -> None:
+        self.seed = seed
         self.chance = random.Random(f"world {seed}")
         self.latencies = latencies or Latencies()
         self.timeline = Timeline()
@@ -119,10 +120,11 @@ class World:
         """Have something happen in so many seconds."""
         return self.timeline.after(seconds, action, label, owner)
 
-    def draw(self, span: tuple[float, float]) -> float:
+    def draw(self, span: tuple[float, float], chance: random.Random | None = None) -> float:
         """Draw how long something takes."""
-        drawn = self.chance.uniform(*span)
-        return drawn * 20 if self.chance.random() < self.latencies.tail else drawn
+        chance = chance or self.chance
+        drawn = chance.uniform(*span)
+        return drawn * 20 if chance.random() < self.latencies.tail else drawn
 
     def step(self) -> bool:
         """Let the next event happen; False when nothing will happen any more."""

@@ -86,7 +86,7 @@ def quota_race() -> AbstractContextManager[Any]:
 
 def dropped_wake_up() -> AbstractContextManager[Any]:
     """Pulls that wait are not woken by a message."""
-    return mock.patch.object(TopicState, "wake", lambda _: None)
+    return mock.patch.object(TopicState, "wake")
 
 
 def id_of_an_earlier_lease() -> AbstractContextManager[Any]:
@@ -107,7 +107,7 @@ def id_of_an_earlier_lease() -> AbstractContextManager[Any]:
 
 def keys_out_of_order() -> AbstractContextManager[Any]:
     """Messages of an ordering key do not wait for each other."""
-    return mock.patch.object(OrderingKeys, "begin", lambda *_: True)
+    return mock.patch.object(OrderingKeys, "begin", return_value=True)
 
 
 def short_leases() -> AbstractContextManager[Any]:
@@ -145,7 +145,7 @@ def stale_access() -> AbstractContextManager[Any]:
 
 def forgotten_keys() -> AbstractContextManager[Any]:
     """Idempotency keys are known for as long as their append is under way only."""
-    return mock.patch.object(SegmentCatalog, "is_new", lambda *_: True)
+    return mock.patch.object(SegmentCatalog, "is_new", return_value=True)
 
 
 def lost_answer() -> AbstractContextManager[Any]:
@@ -164,7 +164,7 @@ def lost_answer() -> AbstractContextManager[Any]:
 
 def files_left_open() -> AbstractContextManager[Any]:
     """An orderly stop closes no files that were read."""
-    return mock.patch.object(OpenFiles, "close", lambda _: None)
+    return mock.patch.object(OpenFiles, "close")
 
 
 FAULTS: tuple[Fault, ...] = (

@@ -3,9 +3,7 @@
 import pytest
 
 from simulation.running import run
-from simulation.scenario import Scenario, scenario_of
-from simulation.search import law_of, shrink
-from tests.simulation import planted
+from simulation.scenario import scenario_of
 
 SEEDS = range(1, 13)
 QUICKLY_FOUND = 40

@@ -126,8 +126,8 @@ class SimClient(Client):
         """Note an error that no client should meet."""
         if refusal.startswith(RIGHT_REFUSALS) or str(answer.status) in allowed:
             return
-        if answer.status >= 500 and had_faults and answer.retry_after:
-            return
+        if had_faults and (answer.status == 429 or (answer.status >= 500 and answer.retry_after)):
+            return  # a full disk leaves no project a share of it
         self._traffic.violations.append(f"error: {said} was answered {answer.status} {refusal}")
 
 

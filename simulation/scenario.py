@@ -34,6 +34,7 @@ FAULTS: Mapping[str, int] = MappingProxyType(
 OF_THE_CLOCK = frozenset({"set the clock", "drift"})
 BY_THE_CLOCK = frozenset({"seek", "read brief"})
 """Operations whose laws hold by a clock that is right: grace after a restart, and retention."""
+AIMED, AIM_SECONDS = 0.8, 0.01  # share of faults that come so soon after an operation began, on the average
 SLOWING = frozenset({"pause", "slow disk", "slow network", "failing disk", "full disk"})
 """Faults after which nothing is promised to come soon."""
 
@@ -105,18 +106,25 @@ def scenario_of(seed: int, hours: float = 0.0) -> Scenario:
     if faults.keys() & OF_THE_CLOCK:
         kinds = {name: weight for name, weight in kinds.items() if name not in BY_THE_CLOCK}
     clients = chance.randint(2, 7)
-    length = hours * 3600 or chance.choice((2.0, 8.0, 30.0))
+    length = hours * 3600 or chance.choice((0.5, 2.0, 8.0, 30.0))
     operations = [
         Operation(round(chance.uniform(0, length), 3), chance.randrange(clients), kind, chance.randrange(2**32))
         for kind in _drawn(chance, kinds, chance.choice((20, 60, 120, 200)))
     ]
     wrong = [
-        Fault(round(chance.uniform(0, length * 1.1), 6), kind, chance.randrange(2**32))
-        for kind in _drawn(chance, faults, chance.choice((0, 1, 2, 4, 8)))
+        Fault(_moment(chance, operations, length), kind, chance.randrange(2**32))
+        for kind in _drawn(chance, faults, chance.choice((0, 2, 4, 8, 16)))
     ]
     operations.sort(key=lambda each: each.at)
     wrong.sort(key=lambda each: each.at)
     return Scenario(seed, chance.choice(list(PROFILES)), clients, tuple(operations), tuple(wrong))
+
+
+def _moment(chance: random.Random, operations: list[Operation], length: float) -> float:
+    """Return when a fault comes: most come in the middle of an operation."""
+    if chance.random() < AIMED:
+        return round(chance.choice(operations).at + chance.expovariate(1 / AIM_SECONDS), 6)
+    return round(chance.uniform(0, length * 1.1), 6)
 
 
 def _some(chance: random.Random, kinds: Mapping[str, int], least: int) -> dict[str, int]:

@@ -24,7 +24,7 @@ from ams.storage.log.embedded.catalog import SegmentCatalog, TopicState
 from ams.storage.log.embedded.pages import OpenFiles
 from ams.storage.log.embedded.state import LogState
 from ams.storage.registry.projects import QuotaRecords
-from ams.storage.registry.resources import Subscriptions
+from ams.storage.registry.resources import SubscriptionRecords
 from simulation.disk import NodeDisk
 from simulation.running import run
 from simulation.scenario import scenario_of
@@ -122,7 +122,7 @@ def short_leases() -> AbstractContextManager[Any]:
 
 def projects_mixed_up() -> AbstractContextManager[Any]:
     """A subscription is looked up by its name alone, whatever the project."""
-    find, known = Subscriptions.find, dict[str, Any]()
+    find, known = SubscriptionRecords.find, dict[str, Any]()
 
     async def by_name(records: Any, project: Any, name: Any) -> Any:
         if name == "jobs-steady":
@@ -130,7 +130,7 @@ def projects_mixed_up() -> AbstractContextManager[Any]:
             return known[name]
         return await find(records, project, name)
 
-    return mock.patch.object(Subscriptions, "find", by_name)
+    return mock.patch.object(SubscriptionRecords, "find", by_name)
 
 
 def stale_access() -> AbstractContextManager[Any]:

@@ -4,8 +4,9 @@ import asyncio
 import json
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from ams.core.errors import OUTCOME_UNKNOWN
@@ -19,6 +20,7 @@ ANSWER_SECONDS = 60.0
 AGAIN_SECONDS = 0.2  # until a client tries to connect again
 HALF_CLOSED = 0.03  # share of requests after which the client sends nothing more
 FOREVER = float("inf")
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 RIGHT_REFUSALS = ("wrong ack", "no ack pending", LATE)
 
 
@@ -47,11 +49,18 @@ class SimClient(Client):
         self, name: str, path: str, body: object, kind: Kind = Kind.OTHER, *, method: str = "POST", **headers: str
     ) -> Tried:
         """Make one attempt, when the service can be reached, and say what came of it."""
-        found, _ = await self.ask(name, path, body, method=method, **headers)
+        found, _ = await self.ask(name, path, body, method=method, headers=headers)
         return found
 
     async def ask(
-        self, name: str, path: str, body: object, *, method: str = "POST", allowed: tuple[str, ...] = (), **headers: str
+        self,
+        name: str,
+        path: str,
+        body: object,
+        *,
+        method: str = "POST",
+        allowed: tuple[str, ...] = (),
+        headers: Mapping[str, str] = NO_HEADERS,
     ) -> tuple[Tried, int]:
         """Make one attempt; return with it the status of the answer, 0 without one. `allowed` errors are no fault."""
         connection = await self._connected()
@@ -133,6 +142,3 @@ class SimClient(Client):
 
 def _waits(pieces: tuple[bytes, ...]) -> bool:
     return b'"returnImmediately": "false"' in pieces[-1]
-
-
-Make = Callable[[str], SimClient]

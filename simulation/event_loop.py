@@ -11,7 +11,7 @@ import contextvars
 from asyncio import AbstractEventLoop, Future, Handle, Task, TimerHandle
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
 from simulation.threads import SimExecutor
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from simulation.world import Event
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 Context = contextvars.Context | None
 
 
@@ -67,7 +68,7 @@ class SimLoop(AbstractEventLoop):
 
     def run_until_complete(self, future: Generator[Any, None, T] | Awaitable[T]) -> T:
         """Let the world go on until a coroutine of this process has ended."""
-        task = asyncio.ensure_future(future, loop=self)
+        task = asyncio.ensure_future(future, loop=self)  # type: ignore[arg-type]
         while not task.done():
             if not self.process.world.step():
                 raise RuntimeError("nothing will happen any more")
@@ -106,14 +107,14 @@ class SimLoop(AbstractEventLoop):
 
     # Callbacks and timers
 
-    def call_soon(self, callback: Callable[..., object], *args: Any, context: Context = None) -> Handle:
+    def call_soon(self, callback: Callable[[*Ts], object], *args: *Ts, context: Context = None) -> Handle:
         """Run a callback after all that are ready."""
         handle = Handle(callback, args, self, context)
         self._ready.append((handle, getattr(callback, "__qualname__", type(callback).__name__)))
         self.go_on()
         return handle
 
-    def call_soon_threadsafe(self, callback: Callable[..., object], *args: Any, context: Context = None) -> Handle:
+    def call_soon_threadsafe(self, callback: Callable[[*Ts], object], *args: *Ts, context: Context = None) -> Handle:
         """Run a callback, from a thread: after the time it takes to wake the event loop. Raises `RuntimeError`."""
         if self._is_closed:
             raise RuntimeError("Event loop is closed")
@@ -126,12 +127,14 @@ class SimLoop(AbstractEventLoop):
         return handle
 
     def call_later(
-        self, delay: float, callback: Callable[..., object], *args: Any, context: Context = None
+        self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context = None
     ) -> TimerHandle:
         """Run a callback in so many seconds."""
         return self.call_at(self.time() + delay, callback, *args, context=context)
 
-    def call_at(self, when: float, callback: Callable[..., object], *args: Any, context: Context = None) -> TimerHandle:
+    def call_at(
+        self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context = None
+    ) -> TimerHandle:
         """Run a callback at a time of this loop."""
         handle = TimerHandle(when, callback, args, self, context)
         name = getattr(callback, "__qualname__", type(callback).__name__)
@@ -209,7 +212,7 @@ class SimLoop(AbstractEventLoop):
 
     # Sockets
 
-    def add_reader(self, fd: Any, callback: Callable[..., object], *args: Any) -> None:
+    def add_reader(self, fd: Any, callback: Callable[[*Ts], Any], *args: *Ts) -> None:
         """Run a callback whenever a connection waits to be accepted."""
         self._readers[fd] = Handle(callback, args, self, None)
         self.sockets[fd].look()

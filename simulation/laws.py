@@ -7,7 +7,7 @@ of one project is delivered in another is a part of "holds ..., which nobody pub
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from simulation.clients import SimClient
 from simulation.node import PULL_WAIT_SECONDS
@@ -36,7 +36,7 @@ async def broken_laws(stage: Stage, admin: SimClient) -> list[str]:
 WAKING_SECONDS = 1.0  # in which a pull that waits surely hears of a message
 
 
-def slept_on(subscriptions: dict[str, str], attempts: Sequence[Attempt]) -> Iterator[str]:
+def slept_on(subscriptions: Mapping[str, str], attempts: Sequence[Attempt]) -> Iterator[str]:
     """Yield pulls that waited, and were given nothing although a message came meanwhile and nobody else took it."""
     publishes = [each for each in attempts if isinstance(each, Publish) and each.outcome is Outcome.DONE]
     uses = [each for each in attempts if isinstance(each, Pull | Ack | Seek)]

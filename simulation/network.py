@@ -299,8 +299,8 @@ class Network:
 
     def end(self, process: "SimProcess", *, hear_after: float | None = None) -> None:
         """Close all that a process had open; the other ends hear of it soon, or after so many seconds."""
-        for port, sock in list(self._listening.items()):
-            if sock.process is process:
+        for port, listening in list(self._listening.items()):
+            if listening.process is process:
                 del self._listening[port]
         for sock in [each for each in self.open if each.process is process]:
             self.open.pop(sock, None)

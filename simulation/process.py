@@ -24,7 +24,7 @@ class SimProcess:
         self.is_dying = False
         self.paused_until = 0.0  # until when the machine runs something else
         self.troubles: list[str] = []  # exceptions that nobody took
-        self.loop = SimLoop(self)
+        self.loop = SimLoop(self)  # type: ignore[abstract]  # what the program never calls stays as asyncio has it
 
     @classmethod
     def running(cls) -> "SimProcess":

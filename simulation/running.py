@@ -21,7 +21,7 @@ from simulation.scenario import PROFILES, PROJECTS, SLOWING, Operation, Scenario
 from simulation.seams import installed
 from simulation.workload import Actor, Stage
 from simulation.world import World
-from tests.faults.parallel.scene import Parallel
+from tests.faults.parallel.laws import Parallel
 from tests.faults.scene import is_at_end
 
 MAX_EVENTS = 3_000_000

@@ -44,7 +44,7 @@ class SimThread:
         self.process: SimProcess = SimProcess.running()
         self.has_ended = False
         self.waits_for: object = None
-        self._work = lambda: target(*args)
+        self._work: Callable[[], object] = lambda: target(*args)
         self._waiters: list[SimThread] = []
         self._go, self._back = _thread.allocate_lock(), _thread.allocate_lock()
         self._go.acquire()

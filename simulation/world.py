@@ -85,7 +85,7 @@ class Trace:
     keeps: bool = False
     lines: list[str] = field(default_factory=list)
     count: int = 0
-    _digest: "hashlib._Hash" = field(default_factory=lambda: hashlib.blake2b(digest_size=16))
+    _digest: "hashlib.blake2b" = field(default_factory=lambda: hashlib.blake2b(digest_size=16))
 
     def note(self, now: float, label: str) -> None:
         """Add one line."""

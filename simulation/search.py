@@ -98,7 +98,7 @@ def story_of(scenario: Scenario, violations: Sequence[str]) -> str:
     )
 
 
-def test_of(scenario: Scenario) -> str:
+def python_of(scenario: Scenario) -> str:
     """Write a scenario as Python, for a test of its own."""
     operations = "".join(f"        {each!r},\n" for each in scenario.operations)
     faults = "".join(f"        {each!r},\n" for each in scenario.faults)
@@ -147,7 +147,7 @@ def _told(result: Result, *, shrinks: bool) -> str:
         violations = run(scenario).violations
         if not violations:
             return f"{story_of(result.scenario, result.violations)}\nit did not fail again: a choice is not the seed's"
-    return f"{story_of(scenario, violations)}\nas a test:\n{test_of(scenario)}"
+    return f"{story_of(scenario, violations)}\nas a test:\n{python_of(scenario)}"
 
 
 def main() -> None:

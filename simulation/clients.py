@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from ams.core.errors import OUTCOME_UNKNOWN
+from ams.core.errors import OUTCOME_UNKNOWN, OutcomeUnknown
 from bench.connection import CLOSED, Address, Connection, Response, SerialClient, connect, request
 from simulation.node import PORT, TOKEN, Node
 from tests.faults.attempts import Facts, Outcome
@@ -21,6 +21,7 @@ AGAIN_SECONDS = 0.2  # until a client tries to connect again
 HALF_CLOSED = 0.03  # share of requests after which the client sends nothing more
 FOREVER = float("inf")
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+UNKNOWN_OUTCOMES = (OUTCOME_UNKNOWN, OutcomeUnknown.default_message)
 RIGHT_REFUSALS = ("wrong ack", "no ack pending", LATE)
 
 
@@ -79,7 +80,7 @@ class SimClient(Client):
         if answer.status == 200:
             outcome = Outcome.DONE
         else:
-            outcome = Outcome.UNKNOWN if refusal == OUTCOME_UNKNOWN else Outcome.REFUSED
+            outcome = Outcome.UNKNOWN if refusal in UNKNOWN_OUTCOMES else Outcome.REFUSED
             ended = FOREVER if outcome is Outcome.UNKNOWN else ended
             self._judge(f"{name} ({method} {path})", answer, refusal, allowed, had_faults=had_faults)
         self._traffic.answers[outcome.value] += 1
@@ -107,15 +108,14 @@ class SimClient(Client):
     async def _answer(self, connection: Connection, pieces: tuple[bytes, ...], said: str) -> Response:
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                asking = asyncio.ensure_future(SerialClient(connection).ask(pieces))
-                if self._chance.random() >= HALF_CLOSED or _waits(pieces):
-                    return await asking
-                await asyncio.sleep(0)  # it is sent now
-                transport = connection._transport
-                assert transport is not None
-                transport.write_eof()
-                answer = await asking
-                self.close()
+                is_half_closed = self._chance.random() < HALF_CLOSED and not _waits(pieces)
+                if is_half_closed:
+                    transport = connection._transport
+                    assert transport is not None
+                    asyncio.get_running_loop().call_soon(transport.write_eof)  # runs when the request is sent
+                answer = await SerialClient(connection).ask(pieces)
+                if is_half_closed:
+                    self.close()
                 return answer
         except TimeoutError:
             self._traffic.violations.append(f"deadline: {said} had no answer within {ANSWER_SECONDS:.0f} s")

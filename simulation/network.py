@@ -302,12 +302,13 @@ class Network:
         for port, listening in list(self._listening.items()):
             if listening.process is process:
                 del self._listening[port]
-        for sock in [each for each in self.open if each.process is process]:
-            self.open.pop(sock, None)
-            sock.is_lost = True
-            other = sock.other
-            seconds = self._latency(sock.chance) + (hear_after or 0.0)
-            other.process.after(sock.arrival_of(seconds), _arrival(other, RESET), "reset by a process that ended")
+        for sock in list(self.open):
+            if sock.process is process:
+                self.open.pop(sock, None)
+                sock.is_lost = True
+            elif sock.other.process is process:  # also where the process had closed its end already
+                seconds = self._latency(sock.chance) + (hear_after or 0.0)
+                sock.process.after(sock.other.arrival_of(seconds), _arrival(sock, RESET), "reset: the process ended")
 
     def _latency(self, chance: random.Random) -> float:
         return self.world.draw(self.world.latencies.network, chance) * self.slowness

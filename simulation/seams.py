@@ -22,10 +22,12 @@ from unittest import mock
 import structlog
 
 import ams.app.serving  # so that all modules of the program are there to be looked at
+from ams.storage.cursors import sqlite as cursors
+from ams.storage.database.sqlite import SqliteStore
 from ams.storage.log.embedded.segment import Open
 from ams.web.fair_scheduler import FairScheduler
 from simulation.process import SimProcess
-from simulation.threads import SimExecutor, SimLock, SimQueue, SimThread
+from simulation.threads import SimExecutor, SimLock, SimQueue, SimThread, pause
 from simulation.world import World
 
 START_OF_TIME = 1_700_000_000.0  # seconds since the epoch at which every world begins
@@ -90,6 +92,10 @@ def installed(world: World, note: Callable[[LogEvent], None]) -> Iterator[None]:
                     stack.enter_context(mock.patch.object(module, name, by_identity[id(value)]))
         stack.enter_context(mock.patch.object(os, "urandom", random_bytes))
         stack.enter_context(mock.patch("secrets.token_hex", lambda size=16: random_bytes(size).hex()))
+        # SQLite is real and takes no time of the world; what it does for the disk takes as long as a sync, and a crash
+        # may come before the commit, and after it and before anybody knows.
+        stack.enter_context(mock.patch.object(cursors, "store", _lasting(world, cursors.store)))
+        stack.enter_context(mock.patch.object(SqliteStore, "_attempt", _lasting(world, SqliteStore._attempt)))
         # Two that took theirs when their class was made.
         stack.enter_context(mock.patch.object(FairScheduler.__init__, "__defaults__", (simulated_time.perf_counter,)))
         stack.enter_context(mock.patch.object(Open, "__post_init__", _with_lock(Open.__post_init__)))
@@ -103,6 +109,16 @@ def installed(world: World, note: Callable[[LogEvent], None]) -> Iterator[None]:
             cache_logger_on_first_use=False,
         )
         yield
+
+
+def _lasting(world: World, work: Callable[..., Any]) -> Callable[..., Any]:
+    def lasting(*given: Any) -> Any:
+        pause(world.draw(world.latencies.sync) / 2)
+        result = work(*given)
+        pause(world.draw(world.latencies.sync) / 2)
+        return result
+
+    return lasting
 
 
 def _is_dying() -> bool:

@@ -37,6 +37,7 @@ class SimLoop(AbstractEventLoop):
         self._readers: dict[int, Handle] = {}
         self._executor: SimExecutor | None = None
         self._is_closed = False
+        self._woken_at = 0.0  # when the last call from a thread arrives
 
     # Running
 
@@ -115,15 +116,17 @@ class SimLoop(AbstractEventLoop):
         return handle
 
     def call_soon_threadsafe(self, callback: Callable[[*Ts], object], *args: *Ts, context: Context = None) -> Handle:
-        """Run a callback, from a thread: after the time it takes to wake the event loop. Raises `RuntimeError`."""
+        """Run a callback, from a thread: after the time it takes to wake the event loop, and in the order of the calls.
+
+        Raises `RuntimeError` when the loop is closed.
+        """
         if self._is_closed:
             raise RuntimeError("Event loop is closed")
         process = self.process
         handle = Handle(callback, args, self, context)
         name = getattr(callback, "__qualname__", type(callback).__name__)
-        process.after(
-            process.draw(process.world.latencies.wake), lambda: self._add(handle, name), f"from thread {name}"
-        )
+        self._woken_at = max(self._woken_at, process.now + process.draw(process.world.latencies.wake))
+        process.after(self._woken_at - process.now, lambda: self._add(handle, name), f"from thread {name}")
         return handle
 
     def call_later(

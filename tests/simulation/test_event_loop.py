@@ -60,6 +60,20 @@ def test_a_timeout_ends_what_waits_for_a_thread() -> None:
     assert played(main)[0] == "timeout"
 
 
+def test_calls_from_a_thread_arrive_in_their_order() -> None:
+    async def main() -> list[int]:
+        found, loop = list[int](), asyncio.get_running_loop()
+
+        def call() -> None:
+            for number in range(50):
+                loop.call_soon_threadsafe(found.append, number)
+
+        await asyncio.to_thread(call)
+        return found
+
+    assert played(main)[0] == list(range(50))
+
+
 def writers(seed: int) -> str:
     """Let two threads write under one lock, with pauses in it; return what they wrote."""
 

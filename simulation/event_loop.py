@@ -126,7 +126,7 @@ class SimLoop(AbstractEventLoop):
         handle = Handle(callback, args, self, context)
         name = getattr(callback, "__qualname__", type(callback).__name__)
         self._woken_at = max(self._woken_at, process.now + process.draw(process.world.latencies.wake))
-        process.after(self._woken_at - process.now, lambda: self._add(handle, name), f"from thread {name}")
+        process.at(self._woken_at, lambda: self._add(handle, name), f"from thread {name}")
         return handle
 
     def call_later(

@@ -214,10 +214,9 @@ class SimSocket(asyncio.Transport):
             self.other.process.after(0.0, lambda: self.other.note_read(size), "packet was read")
 
     def arrival_of(self, seconds: float) -> float:
-        """Return in how many seconds something arrives that is sent now: never before what was sent earlier."""
-        now = self._network.world.now
-        self._last_arrival = max(self._last_arrival, now + seconds)
-        return self._last_arrival - now
+        """Return when something arrives that takes so long: never before what was sent earlier."""
+        self._last_arrival = max(self._last_arrival, self._network.world.now + seconds)
+        return self._last_arrival
 
 
 @dataclass(eq=False)
@@ -288,9 +287,9 @@ class Network:
         to = sender.other
         for piece in _pieces(what, sender.chance) if isinstance(what, bytes) else (what,):
             latency = self._latency(sender.chance)
-            seconds = latency if at_once else sender.arrival_of(latency)
+            moment = self.world.now + latency if at_once else sender.arrival_of(latency)
             said = f"packet of {len(piece)}" if isinstance(piece, bytes) else piece
-            to.process.after(seconds, _arrival(to, piece), said)
+            to.process.at(moment, _arrival(to, piece), said)
 
     def cut(self, sock: SimSocket) -> None:
         """Lose a connection: each end hears of it at a moment of its own, and nothing arrives any more."""
@@ -308,7 +307,7 @@ class Network:
                 sock.is_lost = True
             elif sock.other.process is process:  # also where the process had closed its end already
                 seconds = self._latency(sock.chance) + (hear_after or 0.0)
-                sock.process.after(sock.other.arrival_of(seconds), _arrival(sock, RESET), "reset: the process ended")
+                sock.process.at(sock.other.arrival_of(seconds), _arrival(sock, RESET), "reset: the process ended")
 
     def _latency(self, chance: random.Random) -> float:
         return self.world.draw(self.world.latencies.network, chance) * self.slowness

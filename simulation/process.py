@@ -42,6 +42,10 @@ class SimProcess:
         """Have something happen in this process, unless it ends before."""
         return self.timeline.after(seconds, action, f"{self.name} {label}", self)
 
+    def at(self, moment: float, action: Callable[[], None], label: str) -> Event:
+        """Have something happen at a moment in this process, unless it ends before."""
+        return self.timeline.at(moment, action, f"{self.name} {label}", self)
+
     def draw(self, span: tuple[float, float]) -> float:
         """Draw how long something takes; what is left of a dead process changes no chance of the world's."""
         return span[0] if self.is_dying else self.world.draw(span)

@@ -42,7 +42,11 @@ class Timeline:
 
     def after(self, seconds: float, action: Callable[[], None], label: str, owner: object) -> Event:
         """Have something happen in so many seconds."""
-        event = Event(self.now + max(seconds, 0.0), next(self._numbers), action, label, owner)
+        return self.at(self.now + seconds, action, label, owner)
+
+    def at(self, moment: float, action: Callable[[], None], label: str, owner: object) -> Event:
+        """Have something happen at a moment; of those at the same moment, the first to be said is first."""
+        event = Event(max(moment, self.now), next(self._numbers), action, label, owner)
         heapq.heappush(self._heap, event)
         return event
 

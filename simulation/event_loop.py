@@ -10,7 +10,7 @@ import asyncio
 import contextvars
 from asyncio import AbstractEventLoop, Future, Handle, Task, TimerHandle
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
 from simulation.threads import SimExecutor
@@ -67,22 +67,6 @@ class SimLoop(AbstractEventLoop):
                 SimProcess.current = before
         self.go_on()
 
-    def run_until_complete(self, future: Generator[Any, None, T] | Awaitable[T]) -> T:
-        """Let the world go on until a coroutine of this process has ended."""
-        task = asyncio.ensure_future(future, loop=self)  # type: ignore[arg-type]
-        while not task.done():
-            if not self.process.world.step():
-                raise RuntimeError("nothing will happen any more")
-        return task.result()
-
-    def run_forever(self) -> None:
-        """Let the world go on until nothing will happen any more."""
-        while self.process.world.step():
-            pass
-
-    def stop(self) -> None:
-        """Do nothing: the world decides when to stop."""
-
     def is_running(self) -> bool:
         """Return whether a callback of it runs now."""
         return asyncio._get_running_loop() is self
@@ -96,15 +80,6 @@ class SimLoop(AbstractEventLoop):
         self._is_closed = True
         self._ready.clear()
         self._readers.clear()
-
-    async def shutdown_asyncgens(self) -> None:
-        """Do nothing: generators are closed by who made them."""
-
-    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
-        """End the threads of `asyncio.to_thread`."""
-        executor, self._executor = self._executor, None
-        if executor is not None:
-            executor.shutdown(wait=False)
 
     # Callbacks and timers
 
@@ -175,16 +150,6 @@ class SimLoop(AbstractEventLoop):
     def get_debug(self) -> bool:
         """Return False: there is no debug mode."""
         return False
-
-    def set_debug(self, enabled: bool) -> None:
-        """Do nothing."""
-
-    def get_exception_handler(self) -> None:
-        """Return None: exceptions are noted as troubles of the process."""
-
-    def default_exception_handler(self, context: dict[str, Any]) -> None:
-        """Note an exception that nobody took."""
-        self.call_exception_handler(context)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """Note an exception that nobody took, unless a crash has made it."""

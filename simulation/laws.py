@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
 from simulation.clients import SimClient
-from simulation.node import PULL_WAIT_SECONDS
+from simulation.node import PULL_WAIT_SECONDS, Node
 from simulation.workload import Stage
 from tests.faults.attempts import Ack, Attempt, Outcome, Publish, Pull, Seek
 from tests.faults.parallel import laws
@@ -31,6 +31,17 @@ async def broken_laws(stage: Stage, admin: SimClient) -> list[str]:
     for kind in stage.kinds:
         broken += laws.violations(kind, found.topics[kind.topic], attempts, left)
     return broken
+
+
+def left_over(node: Node) -> Iterator[str]:
+    """Yield what is on lease, or waits, although nothing is left to be worked on and nobody asks."""
+    service = node.service
+    assert service is not None
+    for opened in service.working.opened.all():
+        if opened.backlog.out:
+            yield f"leak: {opened.backlog.out} messages of {opened.subscription.name} are on lease, and all are done"
+    if service.deliverer.waiting:
+        yield f"leak: {service.deliverer.waiting} pulls wait, and nobody pulls"
 
 
 WAKING_SECONDS = 1.0  # in which a pull that waits surely hears of a message

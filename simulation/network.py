@@ -85,23 +85,9 @@ class SimSocket(asyncio.Transport):
         """Return how many bytes wait to be read."""
         return self._unread
 
-    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Take another protocol."""
-        assert isinstance(protocol, asyncio.Protocol)
-        self._protocol = protocol
-
-    def get_protocol(self) -> asyncio.BaseProtocol:
-        """Return the protocol."""
-        assert self._protocol is not None
-        return self._protocol
-
     def is_closing(self) -> bool:
         """Return whether it is closed, or will be."""
         return self._is_closing or self.is_lost
-
-    def is_reading(self) -> bool:
-        """Return whether packets are taken."""
-        return not self._is_paused
 
     def pause_reading(self) -> None:
         """Take no packets."""

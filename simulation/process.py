@@ -1,13 +1,14 @@
 """A process in the world: its event loop, its threads, and its end between any two steps."""
 
 import asyncio
-from collections.abc import Callable
-from typing import ClassVar
+from collections.abc import Callable, Coroutine
+from typing import Any, ClassVar, TypeVar
 
 from simulation.event_loop import SimLoop
 from simulation.threads import Deadlock, SimThread
 from simulation.world import Event, World
 
+T = TypeVar("T")
 WIND_DOWN_STEPS = 20_000
 WIND_DOWN_ROUNDS = 4
 
@@ -62,6 +63,18 @@ class SimProcess:
         finally:
             asyncio._set_running_loop(running)
             SimProcess.current, self.loop.is_blocked = current, was
+
+    def run(self, work: Coroutine[Any, Any, T], most: int | None = None) -> T:
+        """Let the world go on until a coroutine of this process has ended. Raises `Deadlock` after so many steps."""
+        before, SimProcess.current = SimProcess.current, self
+        task = self.loop.create_task(work)
+        SimProcess.current = before
+        while not task.done():
+            if not self.world.step():
+                raise Deadlock("nothing will happen any more")
+            if most is not None and self.world.trace.count > most:
+                raise Deadlock(f"it has taken {most} steps")
+        return task.result()
 
     def die(self) -> None:
         """End at once. What is left runs out in a time of its own, where it reaches nothing of the world any more."""

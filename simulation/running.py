@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 
 from simulation.clients import SimClient, Traffic
 from simulation.faults import Faults
-from simulation.laws import broken_laws
-from simulation.node import Node, settings_for
+from simulation.laws import broken_laws, left_over
+from simulation.node import PULL_WAIT_SECONDS, Node, settings_for
 from simulation.process import SimProcess
 from simulation.scenario import PROFILES, PROJECTS, SLOWING, Operation, Scenario
 from simulation.seams import installed
@@ -56,7 +56,7 @@ def run(scenario: Scenario, *, keeps_trace: bool = False) -> Result:
             clients = SimProcess(world, "clients")
             try:
                 play = _Play(scenario, node, faults, traffic)
-                result.violations += _completed(clients, play)
+                result.violations += clients.run(play.run(), MAX_EVENTS)
                 node.stop_for_good()
             except Exception as caught:
                 error: BaseException = caught
@@ -76,20 +76,6 @@ def run(scenario: Scenario, *, keeps_trace: bool = False) -> Result:
     return result
 
 
-def _completed(clients: SimProcess, play: "_Play") -> list[str]:
-    """Let the world go on until the play is over; return what of it broke a law."""
-    before, SimProcess.current = SimProcess.current, clients
-    task = clients.loop.create_task(play.run())
-    SimProcess.current = before
-    world = clients.world
-    while not task.done():
-        if not world.step():
-            raise RuntimeError("nothing will happen any more")
-        if world.trace.count > MAX_EVENTS:
-            raise RuntimeError(f"it has taken {MAX_EVENTS} events")
-    return task.result()
-
-
 class _Play:
     def __init__(self, scenario: Scenario, node: Node, faults: Faults, traffic: Traffic) -> None:
         self._scenario, self._node, self._faults, self._traffic = scenario, node, faults, traffic
@@ -103,8 +89,6 @@ class _Play:
         for stage, admin in zip(self._stages, admins, strict=True):
             await stage.prepare(admin)
         began = node.world.now
-        for fault in self._scenario.faults:
-            self._faults.schedule(fault.at, fault.kind, fault.seed)
         async with asyncio.TaskGroup() as group:
             for number in range(self._scenario.clients):
                 operations = [each for each in self._scenario.operations if each.client == number]
@@ -116,13 +100,17 @@ class _Play:
             await self._drain(stage)
             violations += [f"project {stage.project}: {each}" for each in await broken_laws(stage, admin)]
             admin.close()
-        return violations
+        await asyncio.sleep(PULL_WAIT_SECONDS)
+        return [*violations, *left_over(node)]
 
     async def _act(self, number: int, operations: list[Operation], began: float) -> None:
         stage = self._stages[number % len(self._stages)]
         client = self._client(f"{stage.project}-c{number}", stage)
         for each in operations:
             await asyncio.sleep(began + each.at - self._node.world.now)
+            for fault in self._scenario.faults:
+                if fault.operation == each.seed:
+                    self._faults.schedule(fault.delay, fault.kind, fault.seed)
             actor = Actor(stage, client, random.Random(each.seed), number < len(self._stages))
             await actor.perform(each.kind)
         client.close()

@@ -34,7 +34,7 @@ FAULTS: Mapping[str, int] = MappingProxyType(
 OF_THE_CLOCK = frozenset({"set the clock", "drift"})
 BY_THE_CLOCK = frozenset({"seek", "read brief"})
 """Operations whose laws hold by a clock that is right: grace after a restart, and retention."""
-AIMED, AIM_SECONDS = 0.8, 0.01  # share of faults that come so soon after an operation began, on the average
+AIM_SECONDS = (0.002, 0.008, 0.03)  # after an operation began, on the average of a seed, until a fault comes
 SLOWING = frozenset({"pause", "slow disk", "slow network", "failing disk", "full disk"})
 """Faults after which nothing is promised to come soon."""
 
@@ -64,14 +64,15 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that goes wrong, at a moment."""
+    """One thing that goes wrong, so long after an operation begins, whenever that is."""
 
-    at: float
+    operation: int  # the seed of the operation
+    delay: float
     kind: str
     seed: int
 
     def __str__(self) -> str:
-        return f"{self.at:8.3f} s  FAULT: {self.kind} [{self.seed}]"
+        return f"{self.delay:+13.6f} s  FAULT: {self.kind} [{self.seed}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +94,12 @@ class Scenario:
         )
 
     def story(self) -> str:
-        """Return it as lines in the order of time."""
-        parts: list[Operation | Fault] = [*self.operations, *self.faults]
-        return "\n".join(str(each) for each in sorted(parts, key=lambda each: each.at))
+        """Return it as lines: operations in the order of time, each with the faults that come after it began."""
+        lines = []
+        for operation in self.operations:
+            faults = sorted((each for each in self.faults if each.operation == operation.seed), key=lambda it: it.delay)
+            lines += [str(operation), *map(str, faults)]
+        return "\n".join(lines)
 
 
 def scenario_of(seed: int, hours: float = 0.0) -> Scenario:
@@ -107,24 +111,17 @@ def scenario_of(seed: int, hours: float = 0.0) -> Scenario:
         kinds = {name: weight for name, weight in kinds.items() if name not in BY_THE_CLOCK}
     clients = chance.randint(2, 7)
     length = hours * 3600 or chance.choice((0.5, 2.0, 8.0, 30.0))
+    aim = chance.choice(AIM_SECONDS)
     operations = [
         Operation(round(chance.uniform(0, length), 3), chance.randrange(clients), kind, chance.randrange(2**32))
         for kind in _drawn(chance, kinds, chance.choice((20, 60, 120, 200)))
     ]
+    operations.sort(key=lambda each: each.at)
     wrong = [
-        Fault(_moment(chance, operations, length), kind, chance.randrange(2**32))
+        Fault(chance.choice(operations).seed, round(chance.expovariate(1 / aim), 6), kind, chance.randrange(2**32))
         for kind in _drawn(chance, faults, chance.choice((0, 2, 4, 8, 16)))
     ]
-    operations.sort(key=lambda each: each.at)
-    wrong.sort(key=lambda each: each.at)
     return Scenario(seed, chance.choice(list(PROFILES)), clients, tuple(operations), tuple(wrong))
-
-
-def _moment(chance: random.Random, operations: list[Operation], length: float) -> float:
-    """Return when a fault comes: most come in the middle of an operation."""
-    if chance.random() < AIMED:
-        return round(chance.choice(operations).at + chance.expovariate(1 / AIM_SECONDS), 6)
-    return round(chance.uniform(0, length * 1.1), 6)
 
 
 def _some(chance: random.Random, kinds: Mapping[str, int], least: int) -> dict[str, int]:

@@ -83,10 +83,6 @@ class SimThread:
         """Return when it has ended."""
         wait_until(lambda: self.has_ended, self._waiters)
 
-    def is_alive(self) -> bool:
-        """Return whether it has not ended."""
-        return not self.has_ended
-
     def _run(self) -> None:
         self._go.acquire()
         try:
@@ -149,10 +145,6 @@ class SimLock:
         """Let the next one have it."""
         self._is_held = False
         wake_all(self._waiters)
-
-    def locked(self) -> bool:
-        """Return whether somebody holds it."""
-        return self._is_held
 
     def __enter__(self) -> None:
         self.acquire()

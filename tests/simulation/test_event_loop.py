@@ -14,11 +14,7 @@ Main = Callable[[], Coroutine[Any, Any, Any]]
 def played(main: Main, seed: int = 1) -> tuple[Any, SimProcess]:
     """Run a coroutine in a world of its own."""
     process = SimProcess(World(seed), "test")
-    SimProcess.current = process
-    try:
-        return process.loop.run_until_complete(main()), process
-    finally:
-        SimProcess.current = None
+    return process.run(main()), process
 
 
 def test_callbacks_run_in_the_order_in_which_they_became_ready() -> None:

@@ -15,7 +15,7 @@ def scenario(operations: int, faults: int) -> Scenario:
         "usual",
         2,
         tuple(Operation(float(number), number % 2, "publish", number) for number in range(operations)),
-        tuple(Fault(float(number), "kill", number) for number in range(faults)),
+        tuple(Fault(number, 0.25, "kill", number) for number in range(faults)),
     )
 
 
@@ -72,7 +72,7 @@ def test_a_story_has_operations_and_faults_in_the_order_of_time_and_what_broke()
     assert story.splitlines() == [
         "seed 1, profile 'usual', 2 clients",
         "   0.000 s  client 0: publish [0]",
-        "   0.000 s  FAULT: kill [0]",
+        "    +0.250000 s  FAULT: kill [0]",
         "   1.000 s  client 1: publish [1]",
         "breaks:",
         "  law 1: it is lost",

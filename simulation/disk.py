@@ -43,6 +43,10 @@ class NodeDisk(UnreliableDisk):
             folder = os.path.dirname(folder)
             super().sync_folder(folder)
 
+    def leave(self, size: int) -> None:
+        """Let others have all of the disk but so many bytes."""
+        self.capacity = self._used() + size
+
     def halt(self) -> None:
         """Fail each call from now on: the process is gone, or the power."""
         self.stop_at = self.changes

@@ -68,11 +68,9 @@ class SimLoop(AbstractEventLoop):
         self.go_on()
 
     def is_running(self) -> bool:
-        """Return whether a callback of it runs now."""
         return asyncio._get_running_loop() is self
 
     def is_closed(self) -> bool:
-        """Return whether it was closed."""
         return self._is_closed
 
     def close(self) -> None:
@@ -107,13 +105,11 @@ class SimLoop(AbstractEventLoop):
     def call_later(
         self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context = None
     ) -> TimerHandle:
-        """Run a callback in so many seconds."""
         return self.call_at(self.time() + delay, callback, *args, context=context)
 
     def call_at(
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context = None
     ) -> TimerHandle:
-        """Run a callback at a time of this loop."""
         handle = TimerHandle(when, callback, args, self, context)
         name = getattr(callback, "__qualname__", type(callback).__name__)
         self.process.after(when - self.time(), lambda: self._add(handle, name), f"timer {name}")
@@ -128,13 +124,11 @@ class SimLoop(AbstractEventLoop):
         """Do nothing: a timer that was cancelled is passed over when it is due."""
 
     def time(self) -> float:
-        """Return the time of the world in seconds."""
         return self.process.now
 
     # Futures and tasks
 
     def create_future(self) -> "Future[Any]":
-        """Return a future of this loop."""
         return Future(loop=self)
 
     def create_task(
@@ -144,11 +138,9 @@ class SimLoop(AbstractEventLoop):
         name: str | None = None,
         context: Context = None,
     ) -> "Task[T]":
-        """Run a coroutine as a task."""
         return Task(coro, loop=self, name=name, context=context)
 
     def get_debug(self) -> bool:
-        """Return False: there is no debug mode."""
         return False
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
@@ -186,7 +178,6 @@ class SimLoop(AbstractEventLoop):
         self.sockets[fd].look()
 
     def remove_reader(self, fd: Any) -> bool:
-        """Watch a socket no more."""
         handle = self._readers.pop(fd, None)
         if handle is not None:
             handle.cancel()

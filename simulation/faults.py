@@ -47,8 +47,7 @@ class Faults:
         node = self._node
         for each in self._coming:
             each.cancel()
-        self._calm_network()
-        self._calm_disk()
+        self._calm()
         node.disk.cold = False
         node.clock.drift = 0.0
         if node.has_disk_faults:
@@ -70,17 +69,14 @@ class Faults:
 
     def _slow_network(self, chance: random.Random) -> None:
         self._world.network.slowness = SLOWNESS
-        self._after(chance.uniform(*LASTING_SECONDS), self._calm_network, "the network is fast again")
-
-    def _calm_network(self) -> None:
-        self._world.network.slowness = 1.0
+        self._after(chance.uniform(*LASTING_SECONDS), self._calm, "the network is fast again")
 
     def _slow_disk(self, chance: random.Random) -> None:
         self._node.disk.slowness = SLOWNESS
-        self._after(chance.uniform(*LASTING_SECONDS), self._calm_disk, "the disk is fast again")
+        self._after(chance.uniform(*LASTING_SECONDS), self._calm, "the disk is fast again")
 
-    def _calm_disk(self) -> None:
-        self._node.disk.slowness = 1.0
+    def _calm(self) -> None:
+        self._world.network.slowness = self._node.disk.slowness = 1.0
 
     def _set_clock(self, chance: random.Random) -> None:
         self._node.clock.offset += chance.uniform(*CLOCK_SECONDS)
@@ -103,9 +99,8 @@ class Faults:
         self._after(chance.uniform(*LASTING_SECONDS), self._repair, "the disk is repaired")
 
     def _fill_disk(self, chance: random.Random) -> None:
-        disk = self._node.disk
         self._node.has_disk_faults = True
-        disk.capacity = disk.used_bytes("/") + chance.choice((0, 1000, 100_000))
+        self._node.disk.leave(chance.choice((0, 1000, 100_000)))
         self._after(chance.uniform(*LASTING_SECONDS), self._repair, "the disk is repaired")
 
     def _repair(self) -> None:

@@ -74,33 +74,26 @@ class SimSocket(asyncio.Transport):
     # The face of a transport
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Return the addresses of both ends."""
         return {"sockname": self._address, "peername": self._peer}.get(name, default)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Set how many bytes may wait to be read."""
         self._high = HIGH_WATER if high is None else high
 
     def get_write_buffer_size(self) -> int:
-        """Return how many bytes wait to be read."""
         return self._unread
 
     def is_closing(self) -> bool:
-        """Return whether it is closed, or will be."""
         return self._is_closing or self.is_lost
 
     def pause_reading(self) -> None:
-        """Take no packets."""
         self._is_paused = True
 
     def resume_reading(self) -> None:
-        """Take packets again."""
         if self._is_paused:
             self._is_paused = False
             self.process.loop.call_soon(self._read)
 
     def write(self, data: Any) -> None:
-        """Send bytes."""
         if data and not self.is_lost and not self._has_ended_output:
             self._send(bytes(data))
             if self._unread > self._high and not self._is_writer_paused and self._protocol is not None:
@@ -108,15 +101,12 @@ class SimSocket(asyncio.Transport):
                 self._protocol.pause_writing()
 
     def writelines(self, list_of_data: Any) -> None:
-        """Send several pieces."""
         self.write(b"".join(list_of_data))
 
     def can_write_eof(self) -> bool:
-        """Return True: a half can be closed."""
         return True
 
     def write_eof(self) -> None:
-        """Send nothing more; packets still come."""
         if not self._has_ended_output and not self.is_lost:
             self._has_ended_output = True
             self._network.carry(self, END)
@@ -132,7 +122,6 @@ class SimSocket(asyncio.Transport):
             self._close_if_flushed()
 
     def abort(self) -> None:
-        """Close at once; what is on its way is lost."""
         if not self.is_lost:
             self._network.carry(self, RESET, at_once=True)
             self.lose(None)
@@ -214,14 +203,12 @@ class ListeningSocket:
     waiting: deque[SimSocket] = field(default_factory=deque)
 
     def fileno(self) -> int:
-        """Return its number, by which the event loop knows it."""
         return self.port
 
     def setblocking(self, is_blocking: bool) -> None:
         """Do nothing: no call blocks."""
 
     def getsockname(self) -> tuple[str, int]:
-        """Return its address."""
         return ADDRESS.format(1), self.port
 
     def accept(self) -> tuple[SimSocket, tuple[str, int]]:

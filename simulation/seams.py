@@ -94,7 +94,7 @@ def installed(world: World, note: Callable[[LogEvent], None]) -> Iterator[None]:
         stack.enter_context(mock.patch("secrets.token_hex", lambda size=16: random_bytes(size).hex()))
         # SQLite is real and takes no time of the world; what it does for the disk takes as long as a sync, and a crash
         # may come before the commit, and after it and before anybody knows.
-        stack.enter_context(mock.patch.object(cursors, "store", _lasting(world, cursors.store)))
+        stack.enter_context(mock.patch.object(cursors, "store", _lasting(world, vars(cursors)["store"])))
         stack.enter_context(mock.patch.object(SqliteStore, "_attempt", _lasting(world, SqliteStore._attempt)))
         # Two that took theirs when their class was made.
         stack.enter_context(mock.patch.object(FairScheduler.__init__, "__defaults__", (simulated_time.perf_counter,)))

@@ -26,6 +26,9 @@ def test_the_service_keeps_its_laws_in_a_world(seed: int) -> None:
     assert result.requests["done"] > 20
 
 
-@pytest.mark.parametrize(("fault", "seed", "law"), [(planted.lost_sync, 3, "law 1")], ids=lambda it: str(it))
+@pytest.mark.parametrize(
+    ("fault", "seed", "law"),
+    [(planted.lost_sync, 3, "law 1"), (planted.stale_cursors, 6, "law 3"), (planted.projects_mixed_up, 0, "law 3")],
+)
 def test_a_planted_fault_shows(fault: planted.Fault, seed: int, law: str) -> None:
     assert law in planted.laws_broken(fault, seed)

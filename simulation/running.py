@@ -17,7 +17,7 @@ from simulation.faults import Faults
 from simulation.laws import broken_laws, left_over
 from simulation.node import PULL_WAIT_SECONDS, Node, settings_for
 from simulation.process import SimProcess
-from simulation.scenario import PROFILES, PROJECTS, SLOWING, Operation, Scenario
+from simulation.scenario import OF_THE_CLOCK, PROFILES, PROJECTS, SLOWING, Operation, Scenario
 from simulation.seams import installed
 from simulation.workload import Actor, Stage
 from simulation.world import World
@@ -79,7 +79,8 @@ def run(scenario: Scenario, *, keeps_trace: bool = False) -> Result:
 class _Play:
     def __init__(self, scenario: Scenario, node: Node, faults: Faults, traffic: Traffic) -> None:
         self._scenario, self._node, self._faults, self._traffic = scenario, node, faults, traffic
-        has_pauses = any(each.kind in SLOWING for each in scenario.faults)
+        kinds = {each.kind for each in scenario.faults}
+        has_pauses, self._has_right_clock = bool(kinds & SLOWING), not kinds & OF_THE_CLOCK
         self._stages = [Stage(project, node, traffic, has_pauses) for project in PROJECTS]
 
     async def run(self) -> list[str]:
@@ -97,6 +98,8 @@ class _Play:
         await self._until_ready()
         violations: list[str] = []
         for stage, admin in zip(self._stages, admins, strict=True):
+            if self._has_right_clock:
+                await Actor(stage, admin, random.Random(stage.project), is_first=False).read_brief()
             await self._drain(stage)
             violations += [f"project {stage.project}: {each}" for each in await broken_laws(stage, admin)]
             admin.close()

@@ -27,7 +27,6 @@ SETTLING_SECONDS = 20.0  # until a request that was not answered has surely ende
 PASSING_SECONDS = (30.0, 900.0)
 KINDS = tuple(each._replace(deadline=10) for each in parallel.KINDS)
 ONES = ((1, 1), (1, 1), (1, 10))
-MANY = ((50, 150),)
 
 
 @dataclass(slots=True)
@@ -115,27 +114,13 @@ class Actor:
         """Do one operation."""
         await _OPERATIONS[kind](self)
 
-    async def publish(self, topic: str, sizes: tuple[tuple[int, int], ...], *, keyed: bool, ordered: bool) -> Publish:
-        """Publish once."""
+    async def publish(
+        self, topic: str, sizes: tuple[tuple[int, int], ...] = ONES, *, keyed: bool = False, ordered: bool = False
+    ) -> None:
+        """Publish once; with a key, until it is answered."""
         stage = self.stage
         one = Publisher(self.client, stage.history, self.chance, (topic,), sizes, 0.0, keyed=keyed, ordered=ordered)
-        return await one.publish(topic, self.chance.randint(*self.chance.choice(sizes)))
-
-    async def publish_jobs(self) -> None:
-        """Publish a few messages."""
-        await self.publish("jobs", ONES, keyed=False, ordered=False)
-
-    async def publish_keyed(self) -> None:
-        """Publish with a key until it is answered."""
-        await self.publish(self.chance.choice(("jobs", "work")), ONES, keyed=True, ordered=True)
-
-    async def publish_many(self) -> None:
-        """Publish a large request."""
-        await self.publish("jobs", MANY, keyed=False, ordered=False)
-
-    async def publish_work(self) -> None:
-        """Publish messages with ordering keys."""
-        await self.publish("work", ((1, 20),), keyed=False, ordered=True)
+        await one.publish(topic, self.chance.randint(*self.chance.choice(sizes)))
 
     async def consume(self, *, wait: bool = False) -> None:
         """Pull from an ordered subscription, and acknowledge some."""
@@ -228,10 +213,10 @@ class Actor:
 
 
 _OPERATIONS: dict[str, Callable[[Actor], Awaitable[None]]] = {
-    "publish": Actor.publish_jobs,
-    "publish with a key": Actor.publish_keyed,
-    "publish many": Actor.publish_many,
-    "publish ordered": Actor.publish_work,
+    "publish": lambda actor: actor.publish("jobs"),
+    "publish with a key": lambda actor: actor.publish(actor.chance.choice(("jobs", "work")), keyed=True, ordered=True),
+    "publish many": lambda actor: actor.publish("jobs", ((50, 150),)),
+    "publish ordered": lambda actor: actor.publish("work", ((1, 20),), ordered=True),
     "consume": Actor.consume,
     "wait and consume": lambda actor: actor.consume(wait=True),
     "seek": Actor.seek,

@@ -182,7 +182,7 @@ class Node:
         if self.disk.open_handles and not self.has_disk_faults:
             found.append(f"{self.disk.open_handles} files of the log were left open")
         found += [f"nobody took an exception: {each}" for each in life.troubles]
-        self.left += found
+        self.left += [f"leak: {each}" for each in found]
 
 
 def _tasks(life: SimProcess) -> list[str]:

@@ -8,7 +8,7 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -103,9 +103,9 @@ def play_seed(seed: int, hours: float) -> Result:
     return dataclasses.replace(run(scenario_of(seed, hours)), trace=[])
 
 
-def results(seeds: Iterable[int], hours: float, jobs: int) -> Iterator[Result]:
+def results(seeds: Sequence[int], hours: float, jobs: int) -> Iterator[Result]:
     """Yield the result of each seed."""
-    if jobs == 1:
+    if jobs == 1 or len(seeds) == 1:
         yield from (play_seed(seed, hours) for seed in seeds)
         return
     with ProcessPoolExecutor(jobs) as pool:
@@ -150,7 +150,9 @@ def main() -> None:
     parser.add_argument(
         "--hours", type=float, default=0.0, metavar="H", help="simulated hours of each; 0: some seconds"
     )
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes to share the work")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes to share the work"
+    )
     parser.add_argument("--no-shrink", action="store_true", help="tell failing worlds as they are")
     parser.add_argument("--trace", metavar="FILE", help="write the steps of the world of --seed to a file")
     options = parser.parse_args()

@@ -98,8 +98,10 @@ class _Play:
         await self._until_ready()
         violations: list[str] = []
         for stage, admin in zip(self._stages, admins, strict=True):
+            last = Actor(stage, admin, random.Random(stage.project), is_first=False)
+            await last.look()
             if self._has_right_clock:
-                await Actor(stage, admin, random.Random(stage.project), is_first=False).read_brief()
+                await last.read_brief()
             await self._drain(stage)
             violations += [f"project {stage.project}: {each}" for each in await broken_laws(stage, admin)]
             admin.close()

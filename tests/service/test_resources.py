@@ -53,7 +53,7 @@ async def test_what_cannot_be_dropped_now_is_left_to_the_next_start_and_keeps_no
 async def test_what_the_registry_has_forgotten_is_deleted_whatever_log_and_cursors_can_do_now(
     engines: Engines, caller: Caller, error: type[Exception]
 ) -> None:
-    """As an error says that nothing has changed (contract 16). Found by seed 70 of `python -m simulation`, as it was."""
+    """As an error says that nothing has changed (contract 16). Found by seed 70 of the first `python -m simulation`."""
     await make_user(engines.registry, "anna")
     await fill_project(engines)
 

@@ -57,7 +57,7 @@ def slept_on(subscriptions: Mapping[str, str], attempts: Sequence[Attempt]) -> I
         if pull.ended - pull.started < PULL_WAIT_SECONDS:
             continue
         if any(
-            each is not pull
+            not (isinstance(each, Pull) and each.outcome is Outcome.DONE and not each.messages)
             and each.subscription == pull.subscription
             and each.started < pull.ended
             and each.ended > pull.started

@@ -1,7 +1,7 @@
 # The one door to this project. `make` lists what there is; every target works in a fresh clone.
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo certificates-demo identity-demo work-demo pubsub-demo migrate-demo pipeline-demo kafka cluster cluster-demo spark-cluster console console-pictures setup system test test-all test-long check fmt openapi client proto docs pins faults faults-cluster faults-push faults-pipeline power-loss fuzz fuzz-packets attacks mutants bench soak dist clean
+.PHONY: help run demo certificates-demo identity-demo work-demo pubsub-demo migrate-demo pipeline-demo kafka cluster cluster-demo spark-cluster console console-pictures setup system test test-all test-long check fmt openapi client proto docs pins faults faults-cluster faults-push faults-pipeline power-loss simulate fuzz fuzz-packets attacks mutants bench soak dist clean
 
 PYTHON ?= python3
 PORT ?= 8080
@@ -80,7 +80,7 @@ system: ## Install what comes from Debian and is missing (as root), or name the 
 check: .venv/dev ## Style, format, strict types, also of the console, and which layer may import which
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check --quiet
-	@MYPYPATH=src $(BIN)/mypy -p ams -p pyspark_ams -p demo -p local_cluster
+	@MYPYPATH=src $(BIN)/mypy -p ams -p pyspark_ams -p demo -p local_cluster -p simulation
 	@PYTHONPATH=src $(BIN)/lint-imports --no-logo
 	@scripts/console check
 
@@ -121,6 +121,9 @@ faults-pipeline: .venv/dev ## Kill the Spark driver of each job N times and comp
 
 power-loss: .venv/dev ## Let power and calls fail under the log in N scenarios, and hold it to its answers (N=20000 SEED=1)
 	@$(BIN)/python -m tests.faults.power_loss --scenarios $(if $(filter file,$(origin N)),20000,$(N)) $(if $(SEED),--seed $(SEED))
+
+simulate: .venv/dev ## Play the service in SEEDS simulated worlds, and shrink what fails to a story (SEEDS=1000 SEED=1 HOURS=0)
+	@$(BIN)/python -m simulation --seeds $(or $(SEEDS),1000) $(if $(SEED),--seed $(SEED)) $(if $(HOURS),--hours $(HOURS))
 
 fuzz: .venv/dev ## Ask the service N wrong things: no 5xx, every error in its envelope, memory flat (N=1000000)
 	@$(BIN)/python -m tests.fuzz.campaign --requests $(if $(filter file,$(origin N)),1000000,$(N))

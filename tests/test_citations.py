@@ -11,7 +11,7 @@ from tests.contract.lines import LINES
 ROOT = Path(__file__).parents[1]
 CONTRACT = ROOT / "docs" / "contract"
 LAWS = 8
-FOLDERS = ["src", "tests", "demo", "bench", "local_cluster", "deploy", "scripts", "docs"]
+FOLDERS = ["src", "tests", "demo", "bench", "local_cluster", "simulation", "deploy", "scripts", "docs"]
 KINDS = {".py", ".md", ".proto", ".sh", ".toml", ".cfg", ".yaml", ".yml"}
 
 ROW = r"[AMPUORB]\d{1,2}"

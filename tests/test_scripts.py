@@ -12,7 +12,7 @@ TOOLS = "sh make sed awk df dirname basename head grep ls seq mktemp sleep rm fi
 """What every Debian has, besides what is looked for."""
 NEEDING_NOTHING = """
 run demo certificates-demo identity-demo work-demo pubsub-demo openapi client proto faults faults-push fuzz fuzz-packets
-attacks power-loss mutants soak
+attacks power-loss simulate mutants soak
 """
 JRE = 'openjdk version "17.0.15" 2025-04-15'
 JAVA, CLUSTER = "default-jre-headless", "default-jre-headless maven postgresql haproxy"

@@ -149,6 +149,9 @@ class Log(Protocol):
 class Client(ABC):
     """Who makes attempts, whatever stands between it and the service; its requests are named after it and numbered."""
 
+    resource = PROJECT.removeprefix("/v1/")
+    """The project as names of resources begin with it."""
+
     def __init__(self, name: str, log: Log) -> None:
         self._name, self._log = name, log
         self._connection: Connection | None = None

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from tests.faults.attempts import Ending, Held
 from tests.faults.history import History
-from tests.faults.http_client import PROJECT, SMALL, Client, HttpClient, Target, Traffic
+from tests.faults.http_client import SMALL, Client, HttpClient, Target, Traffic
 from tests.faults.payload import held
 
 _AUDIT = "{}-audit"  # a subscription of each topic that nobody uses until the end, to read the topic from its beginning
@@ -58,7 +58,7 @@ async def prepare_topics(
         await admin.must(f"/topics/{topic}", None, method="PUT")
     audits = {_AUDIT.format(topic): topic for topic in _topics(subscriptions)}
     for name, topic in {**subscriptions, **audits}.items():
-        body: dict[str, object] = {"topic": f"{PROJECT.removeprefix('/v1/')}/topics/{topic}"}
+        body: dict[str, object] = {"topic": f"{admin.resource}/topics/{topic}"}
         if deadlines and name in deadlines:
             body["ackDeadlineSeconds"] = deadlines[name]
         await admin.must(f"/subscriptions/{name}", body, method="PUT")

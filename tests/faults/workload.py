@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from tests.faults.attempts import ACK, EXTEND, NACK, Ack, Attempt, Lease, Leased, Outcome, Publish, Pull, Seek, Settle
 from tests.faults.history import History
-from tests.faults.http_client import LATE, PROJECT, Client, Kind, Tried
+from tests.faults.http_client import LATE, Client, Kind, Tried
 from tests.faults.parallel.laws import Parallel
 from tests.faults.payload import held, is_poisoned, keyed_message, leased, message
 
@@ -21,7 +21,6 @@ BEYOND = 5  # how far behind what it was given a consumer acknowledges when it d
 BULK = 100
 MOST_LEASED = 60  # messages of a pull of a parallel subscription; no more than an error names ids of
 SHORT = 1  # seconds to which a lease is cut when its messages are forgotten
-_PREFIX = PROJECT.removeprefix("/v1/")
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,7 @@ class User:
 
     async def acknowledge_up_to(self, last: int, kind: Kind = Kind.OTHER) -> Ack:
         tried = await self.call(
-            "acknowledge", {"ackIds": [f"{_PREFIX}/subscriptions/{self.subscription}:{last}"]}, kind
+            "acknowledge", {"ackIds": [f"{self.client.resource}/subscriptions/{self.subscription}:{last}"]}, kind
         )
         return self.note(Ack(**tried.facts, subscription=self.subscription, last=last))
 
@@ -102,10 +101,14 @@ class Consumer(User):
 
     async def run(self) -> None:
         while self.client.goes_on:
-            pulled = await self.pull(self.random.randint(1, 400), wait=self.random.random() < 0.2)
-            if pulled.messages:
-                await self._react(pulled)
+            await self.turn(wait=self.random.random() < 0.2)
             await asyncio.sleep(self.random.uniform(0, self.pause))
+
+    async def turn(self, *, wait: bool) -> None:
+        """Pull once, and acknowledge some of what came."""
+        pulled = await self.pull(self.random.randint(1, 400), wait=wait)
+        if pulled.messages:
+            await self._react(pulled)
 
     async def pull(self, size: int, *, wait: bool = False) -> Pull:
         tried = await self.call("pull", {"maxMessages": str(size), "returnImmediately": "false" if wait else "true"})
@@ -135,13 +138,17 @@ class Seeker(User):
     async def run(self) -> None:
         while self.client.goes_on:
             await asyncio.sleep(self.random.uniform(0, self.pause))
-            shown = await self.call("offsets", None, method="GET")
-            if not shown.done:
-                continue
-            end = int(shown.document["max"])
-            sought = await self.seek(self.random.randint(max(0, end - self.reach), end))
-            if sought.outcome is Outcome.DONE and sought.offset < end and self.random.random() < 0.3:
-                await self.acknowledge_up_to(end - 1)
+            await self.turn()
+
+    async def turn(self) -> None:
+        """Seek once, and acknowledge at times what was handed out before."""
+        shown = await self.call("offsets", None, method="GET")
+        if not shown.done:
+            return
+        end = int(shown.document["max"])
+        sought = await self.seek(self.random.randint(max(0, end - self.reach), end))
+        if sought.outcome is Outcome.DONE and sought.offset < end and self.random.random() < 0.3:
+            await self.acknowledge_up_to(end - 1)
 
     async def seek(self, offset: int) -> Seek:
         tried = await self.call("modifyOffset", {"offset": offset})
@@ -158,10 +165,14 @@ class Worker(User):
 
     async def run(self) -> None:
         while self.client.goes_on:
-            given = await self.pull(self.random.randint(1, MOST_LEASED), wait=self.random.random() < 0.2)
-            if given.messages:
-                await self._handle(given.messages)
+            await self.turn(wait=self.random.random() < 0.2)
             await asyncio.sleep(self.random.uniform(0, self.pause))
+
+    async def turn(self, *, wait: bool) -> None:
+        """Pull once, and handle what came."""
+        given = await self.pull(self.random.randint(1, MOST_LEASED), wait=wait)
+        if given.messages:
+            await self._handle(given.messages)
 
     async def work(self) -> int:
         """Handle once what there is, without whims; return how many messages that was."""

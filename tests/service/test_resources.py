@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from ams.access.admission import Caller
-from ams.core.errors import AlreadyExists, LogUnavailable, NotFound, QuotaExceeded, Unusable
+from ams.core.errors import AlreadyExists, CursorsUnavailable, LogUnavailable, NotFound, QuotaExceeded, Unusable
 from ams.core.messages import message
 from ams.core.names import TopicId, new_topic_id
 from ams.core.quotas import STORED_BYTES
 from ams.service.stored_bytes import StoredBytes
 from ams.service.topics import Topics
 from ams.storage.registry.records import Project, Subscription, Topic
+from tests.service.interference import failing
 from tests.support.administration import make_project, make_user
 from tests.support.engines import Engines, open_engines
 
@@ -30,7 +31,7 @@ async def is_empty(engines: Engines) -> bool:
     return not await engines.log.topics() and not await engines.cursors.subscriptions()
 
 
-async def test_what_cannot_be_dropped_now_keeps_nothing_else(
+async def test_what_cannot_be_dropped_now_is_left_to_the_next_start_and_keeps_nothing_else(
     engines: Engines, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept, _ = await fill_project(engines)
@@ -43,10 +44,28 @@ async def test_what_cannot_be_dropped_now_keeps_nothing_else(
         await drop(topic)
 
     monkeypatch.setattr(engines.log, "drop", fail_for_one)
-    with pytest.raises(LogUnavailable):
-        await engines.projects.delete(caller)
+    await engines.projects.delete(caller)
 
     assert await engines.log.topics() == {kept.id}
+
+
+@pytest.mark.parametrize("error", [LogUnavailable, CursorsUnavailable])
+async def test_what_the_registry_has_forgotten_is_deleted_whatever_log_and_cursors_can_do_now(
+    engines: Engines, caller: Caller, error: type[Exception]
+) -> None:
+    """As an error says that nothing has changed (contract 16). Found by seed 70 of the first `python -m simulation`."""
+    await make_user(engines.registry, "anna")
+    await fill_project(engines)
+
+    with failing(engines.log, "drop", error), failing(engines.cursors, "drop", error):
+        await engines.topics.delete(caller, T)
+        await engines.subscriptions.delete(caller, S)
+
+    for is_gone in (engines.topics.delete(caller, T), engines.subscriptions.delete(caller, S)):
+        with pytest.raises(NotFound):
+            await is_gone
+    await engines.projects.sweep()
+    assert await is_empty(engines)
 
 
 async def test_a_sweep_drops_what_a_crash_left_and_nothing_else(engines: Engines) -> None:

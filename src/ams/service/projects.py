@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import TypeVar
 
@@ -12,6 +13,7 @@ from ams.access.admission import Caller
 from ams.access.permissions import check_project_roles
 from ams.core.errors import AlreadyExists, Conflict, InvalidInput, NotAllowed, NotFound, Unusable
 from ams.core.names import ProjectName, UserName, checked_name
+from ams.service.leftovers import drop_or_leave
 from ams.service.lookup import NO_USER, find_user, required
 from ams.service.push.pushing import no_push_server
 from ams.storage.cursors.base import Cursors
@@ -76,13 +78,14 @@ class Projects:
     async def delete(self, caller: Caller) -> None:
         """Remove the project with all it owns (U12); raise `NotFound` when it was deleted meanwhile.
 
-        The registry forgets first, in one transaction: `sweep` at the next start drops what a crash leaves of the rest.
+        The registry forgets first, in one transaction: `sweep` at the next start drops what a crash, or a log that
+        cannot store now, leaves of the rest.
         """
         await self.registry.idempotency.lighten(await self.registry.topics.of_project(caller.here.id))
         deleted = await self.registry.projects.delete(caller.here.id, caller.expected)
         owned = required(deleted, NotFound(NO_PROJECT))
-        await _all(self.log.drop, owned.topics)
-        await _all(self.cursors.drop, owned.subscriptions)
+        await _all(partial(drop_or_leave, self.log.drop), owned.topics)
+        await _all(partial(drop_or_leave, self.cursors.drop), owned.subscriptions)
         await self.changed()
 
     async def require_registry(self) -> None:

@@ -35,6 +35,7 @@ from ams.core.retention_clock import RetentionClock
 from ams.core.supervisor import Rounds
 from ams.core.versions import ANY_VERSION
 from ams.service.counting import Counts
+from ams.service.leftovers import drop_or_leave
 from ams.service.lookup import (
     expected_subscription,
     find_dead_letter_topic,
@@ -195,7 +196,7 @@ class Subscriptions:
         return removed is not None
 
     async def _removed(self, project: ProjectName, removed: Subscription) -> str:
-        await self._let_go(removed)
+        await drop_or_leave(lambda _: self._let_go(removed), removed.id)
         self._stopped(removed.id)
         return await self._pushing.deleted(project, removed)
 

@@ -9,6 +9,7 @@ from ams.core.errors import AlreadyExists, AmsError, InvalidInput, NotFound, Top
 from ams.core.names import SchemaName, SubscriptionName, TopicName, UserName, new_topic_id, schema_reference
 from ams.core.quotas import TOPICS
 from ams.service.counting import Counting
+from ams.service.leftovers import drop_or_leave
 from ams.service.lookup import find_topic, required, without_access_list
 from ams.service.retention import Retention
 from ams.storage.log.base import Log
@@ -76,7 +77,7 @@ class Topics:
             expected = caller.expected.seen_by(without_access_list)
             required(await self.registry.topics.delete(topic, days, expected), TopicGone)
             # In the block: a publish that waits for its end must not find the log of a topic that is gone.
-            await self.log.drop(topic.id)
+            await drop_or_leave(self.log.drop, topic.id)
         await self._tell(caller, name)
 
     async def subscriptions_of(self, caller: Caller, name: TopicName) -> Sequence[SubscriptionName]:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 
 from tests.faults.attempts import Letter
-from tests.faults.http_client import PROJECT, Client
+from tests.faults.http_client import Client
 from tests.faults.parallel.laws import Parallel, ParallelEnding
 from tests.faults.payload import name_of
 from tests.faults.scene import is_at_end, read_all
@@ -17,7 +17,6 @@ LETTERS = "{}-letters"
 DEADLINE, ATTEMPTS = 2, 5  # seconds of a lease, and deliveries of a message before it is put aside
 RETRY = {"minimumBackoff": "0.05s", "maximumBackoff": "0.2s"}
 DRAIN_SECONDS = 180.0
-_PATH = PROJECT.removeprefix("/v1/")
 
 
 def kinds_of(topic: str) -> tuple[Parallel, ...]:
@@ -34,12 +33,12 @@ async def prepare(admin: Client, kinds: Sequence[Parallel] = KINDS) -> None:
     """Make parallel subscriptions of one topic that is there, and the topic of its dead letters."""
     letters = _letters_of(kinds)
     await admin.must(f"/topics/{letters}", None, method="PUT")
-    await admin.must(f"/subscriptions/{letters}", {"topic": f"{_PATH}/topics/{letters}"}, method="PUT")
+    await admin.must(f"/subscriptions/{letters}", {"topic": f"{admin.resource}/topics/{letters}"}, method="PUT")
     for each in kinds:
-        policy = {"deadLetterTopic": f"{_PATH}/topics/{letters}", "maxDeliveryAttempts": each.most_attempts}
+        policy = {"deadLetterTopic": f"{admin.resource}/topics/{letters}", "maxDeliveryAttempts": each.most_attempts}
         body: dict[str, object] = {
-            "topic": f"{_PATH}/topics/{each.topic}", "type": "parallel", "ackDeadlineSeconds": int(each.deadline),
-            "retryPolicy": RETRY, "deadLetterPolicy": policy,
+            "topic": f"{admin.resource}/topics/{each.topic}", "type": "parallel",
+            "ackDeadlineSeconds": int(each.deadline), "retryPolicy": RETRY, "deadLetterPolicy": policy,
             "enableExactlyOnceDelivery": each.exactly_once, "enableMessageOrdering": each.ordered,
         }  # fmt: skip
         await admin.must(f"/subscriptions/{each.name}", body, method="PUT")

@@ -1,0 +1,5 @@
+"""`python -m simulation`."""
+
+from simulation.search import main
+
+main()

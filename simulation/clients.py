@@ -1,0 +1,144 @@
+"""Clients of the service: real HTTP bytes over the simulated network, and what became of each request."""
+
+import asyncio
+import json
+import random
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from ams.core.errors import OUTCOME_UNKNOWN, OutcomeUnknown
+from bench.connection import CLOSED, Address, Connection, Response, SerialClient, connect, request
+from simulation.node import PORT, TOKEN, Node
+from tests.faults.attempts import Facts, Outcome
+from tests.faults.http_client import LATE, Client, Kind, Tried, encoded, error_text
+
+ANSWER_SECONDS = 60.0
+"""For any answer, whatever is slow meanwhile; an answer that takes longer breaks a law."""
+AGAIN_SECONDS = 0.2  # until a client tries to connect again
+HALF_CLOSED = 0.03  # share of requests after which the client sends nothing more
+FOREVER = float("inf")
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+UNKNOWN_OUTCOMES = (OUTCOME_UNKNOWN, OutcomeUnknown.default_message)
+RIGHT_REFUSALS = ("wrong ack", "no ack pending", LATE)
+
+
+@dataclass
+class Traffic:
+    """What all clients were told."""
+
+    stopping: bool = False
+    answers: Counter[str] = field(default_factory=Counter)  # by outcome
+    violations: list[str] = field(default_factory=list)
+
+
+class SimClient(Client):
+    """One client with one connection to the node, as a user of one project."""
+
+    def __init__(
+        self, name: str, node: Node, traffic: Traffic, project: str, chance: random.Random, token: str = TOKEN
+    ) -> None:
+        super().__init__(name, traffic)
+        self.name, self.project, self.token = name, project, token
+        self.resource = f"projects/{project}"
+        self._node, self._traffic, self._chance = node, traffic, chance
+        self._connection: Connection | None = None
+
+    async def attempt(
+        self, name: str, path: str, body: object, kind: Kind = Kind.OTHER, *, method: str = "POST", **headers: str
+    ) -> Tried:
+        """Make one attempt, when the service can be reached, and say what came of it."""
+        found, _ = await self.ask(name, path, body, method=method, headers=headers)
+        return found
+
+    async def ask(
+        self,
+        name: str,
+        path: str,
+        body: object,
+        *,
+        method: str = "POST",
+        allowed: tuple[str, ...] = (),
+        headers: Mapping[str, str] = NO_HEADERS,
+    ) -> tuple[Tried, int]:
+        """Make one attempt; return with it the status of the answer, 0 without one. `allowed` errors are no fault."""
+        connection = await self._connected()
+        world = self._node.world
+        pieces = request(method, f"/v1/projects/{self.project}{path}", self.token, encoded(body), **headers)
+        started = world.now
+        had_faults = self._node.has_disk_faults
+        answer = await self._answer(connection, pieces, f"{name} ({method} {self.project}{path})")
+        ended = world.now
+        had_faults = had_faults or self._node.has_disk_faults
+        if answer.status == CLOSED:
+            self.close()
+            self._traffic.answers["unknown"] += 1
+            return Tried(Facts(request=name, started=started, ended=FOREVER, outcome=Outcome.UNKNOWN), None), CLOSED
+        refusal = error_text(answer)
+        if answer.status == 200:
+            outcome = Outcome.DONE
+        else:
+            outcome = Outcome.UNKNOWN if refusal in UNKNOWN_OUTCOMES else Outcome.REFUSED
+            ended = FOREVER if outcome is Outcome.UNKNOWN else ended
+            self._judge(f"{name} ({method} {path})", answer, refusal, allowed, had_faults=had_faults)
+        self._traffic.answers[outcome.value] += 1
+        document = json.loads(answer.body) if outcome is Outcome.DONE and answer.body else None
+        return Tried(
+            Facts(request=name, started=started, ended=ended, outcome=outcome), document, refusal
+        ), answer.status
+
+    async def must(self, path: str, body: object, *, method: str = "POST") -> Any:
+        """Call until it is answered with success, and return the document; for what prepares and ends a run."""
+        for _ in range(20):
+            found, status = await self.ask(self.next_request(), path, body, method=method, allowed=("409", "500"))
+            if found.done:
+                return found.document
+            if status == 409:  # it was made by a request that was not answered
+                return None
+        raise AssertionError(f"{method} {path} was never answered with success: {found.refusal}")
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    async def _answer(self, connection: Connection, pieces: tuple[bytes, ...], said: str) -> Response:
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                is_half_closed = self._chance.random() < HALF_CLOSED and not _waits(pieces)
+                if is_half_closed:
+                    transport = connection._transport
+                    assert transport is not None
+                    asyncio.get_running_loop().call_soon(transport.write_eof)  # runs when the request is sent
+                answer = await SerialClient(connection).ask(pieces)
+                if is_half_closed:
+                    self.close()
+                return answer
+        except TimeoutError:
+            self._traffic.violations.append(f"deadline: {said} had no answer within {ANSWER_SECONDS:.0f} s")
+            return Response(CLOSED)
+
+    async def _connected(self) -> Connection:
+        while True:
+            if self._connection is not None and not self._connection.closed:
+                return self._connection
+            try:
+                self._connection = await connect(Address("", PORT))
+            except OSError:
+                self._connection = None
+                await asyncio.sleep(AGAIN_SECONDS)
+
+    def _judge(self, said: str, answer: Response, refusal: str, allowed: tuple[str, ...], *, had_faults: bool) -> None:
+        """Note an error that no client should meet."""
+        if refusal.startswith(RIGHT_REFUSALS) or str(answer.status) in allowed:
+            return
+        if had_faults and (answer.status == 429 or (answer.status >= 500 and answer.retry_after)):
+            return  # a full disk leaves no project a share of it
+        self._traffic.violations.append(f"error: {said} was answered {answer.status} {refusal}")
+
+
+def _waits(pieces: tuple[bytes, ...]) -> bool:
+    return b'"returnImmediately": "false"' in pieces[-1]

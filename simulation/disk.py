@@ -1,0 +1,82 @@
+"""The disk of the node: in memory, and each call of it is a step that takes time.
+
+Real are only the files of SQLite and what else the node keeps beside the log; see `simulation.node`.
+"""
+
+import errno
+import os
+from collections.abc import Callable
+from typing import Any
+
+from simulation.threads import pause
+from simulation.world import World
+from tests.support.unreliable_disk import UnreliableDisk
+
+_CALLS = (
+    "open", "close", "write", "write_through", "read", "truncate", "allocate", "sync_folder", "rename", "unlink",
+    "names", "free_bytes",
+)  # fmt: skip
+
+
+class NodeDisk(UnreliableDisk):
+    """Keeps what it promised; a power cut takes what it pleases of the rest."""
+
+    def __init__(self, world: World, capacity: int) -> None:
+        super().__init__(capacity=capacity)
+        self._world = world
+        self.slowness = 1.0  # how many times as long everything takes now
+        self.during_sync = self._sync_slowly
+
+    @property
+    def open_handles(self) -> int:
+        """How many handles are open."""
+        return len(self._handles)
+
+    def exists(self, path: str) -> bool:
+        """Return whether a file is there; databases are real files."""
+        return os.path.exists(path) if path.endswith(".db") else super().exists(path)
+
+    def make_durable(self, folder: str) -> None:
+        """Make a folder and its parents, and have them for ever."""
+        self.make_folder(folder)
+        while folder != "/":
+            folder = os.path.dirname(folder)
+            super().sync_folder(folder)
+
+    def leave(self, size: int) -> None:
+        """Let others have all of the disk but so many bytes."""
+        self.capacity = self._used() + size
+
+    def halt(self) -> None:
+        """Fail each call from now on: the process is gone, or the power."""
+        self.stop_at = self.changes
+
+    def revive(self) -> None:
+        """Go on after the end of a process: all it wrote is seen, and nothing more is durable than it was."""
+        self.stop_at = None
+        self.heal()
+        self._handles.clear()
+        self._heard.clear()
+
+    def take_time(self) -> None:
+        """Let a call take time."""
+        if not self.stopped:
+            pause(self._world.draw(self._world.latencies.disk) * self.slowness)
+
+    def _sync_slowly(self) -> None:
+        if not self.stopped:
+            pause(self._world.draw(self._world.latencies.sync) * self.slowness)
+
+
+def _timed(call: Callable[..., Any]) -> Callable[..., Any]:
+    def timed(disk: NodeDisk, *given: Any, **named: Any) -> Any:
+        disk.take_time()
+        if disk.stopped:  # also for a write, of which the disk else keeps a part
+            raise OSError(errno.EIO, "the power is gone")
+        return call(disk, *given, **named)
+
+    return timed
+
+
+for _name in _CALLS:
+    setattr(NodeDisk, _name, _timed(getattr(UnreliableDisk, _name)))

@@ -1,0 +1,75 @@
+"""What must hold at the end of a run, when nothing goes wrong any more and nothing is left to be worked on.
+
+Most laws are those of the checkers of faults: of topics and ordered subscriptions in `tests/faults/history.py`, of
+parallel ones in `tests/faults/parallel/laws.py`. What is judged at each answer is in `simulation.clients` (errors and
+deadlines) and `simulation.workload` (what comes and goes, access, quotas, retention, isolation of lists). That nothing
+of one project is delivered in another is a part of "holds ..., which nobody published": each project has a history.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+
+from simulation.clients import SimClient
+from simulation.node import PULL_WAIT_SECONDS, Node
+from simulation.workload import Stage
+from tests.faults.attempts import Ack, Attempt, Outcome, Publish, Pull, Seek
+from tests.faults.parallel import laws
+from tests.faults.parallel import scene as parallel
+from tests.faults.scene import ending, miscounted
+
+
+async def broken_laws(stage: Stage, admin: SimClient) -> list[str]:
+    """Return each law that was broken in a project, as a sentence."""
+    node = stage.node
+    found = await ending(admin, stage.history.subscriptions)
+    left = await parallel.ending(admin, stage.kinds)
+    attempts = stage.attempts(node.ends)
+    history = dataclasses.replace(stage.history, attempts=attempts, restarts=node.starts[1:])
+    broken = [*history.violations(found), *await miscounted(admin, found)]
+    if not stage.has_pauses:
+        broken += slept_on(stage.history.subscriptions, attempts)
+    for kind in stage.kinds:
+        broken += laws.violations(kind, found.topics[kind.topic], attempts, left)
+    return broken
+
+
+def left_over(node: Node) -> Iterator[str]:
+    """Yield what is on lease, or waits, although nothing is left to be worked on and nobody asks."""
+    service = node.service
+    assert service is not None
+    for opened in service.working.opened.all():
+        if opened.backlog.out:
+            yield f"leak: {opened.backlog.out} messages of {opened.subscription.name} are on lease, and all are done"
+    if service.deliverer.waiting:
+        yield f"leak: {service.deliverer.waiting} pulls wait, and nobody pulls"
+
+
+WAKING_SECONDS = 1.0  # in which a pull that waits surely hears of a message
+
+
+def slept_on(subscriptions: Mapping[str, str], attempts: Sequence[Attempt]) -> Iterator[str]:
+    """Yield pulls that waited, and were given nothing although a message came meanwhile and nobody else took it."""
+    publishes = [each for each in attempts if isinstance(each, Publish) and each.outcome is Outcome.DONE]
+    uses = [each for each in attempts if isinstance(each, Pull | Ack | Seek)]
+    for pull in uses:
+        if not isinstance(pull, Pull) or pull.outcome is not Outcome.DONE or pull.messages:
+            continue
+        if pull.ended - pull.started < PULL_WAIT_SECONDS:
+            continue
+        if any(
+            not (isinstance(each, Pull) and each.outcome is Outcome.DONE and not each.messages)
+            and each.subscription == pull.subscription
+            and each.started < pull.ended
+            and each.ended > pull.started
+            for each in uses
+        ):
+            continue
+        for publish in publishes:
+            is_its_own = publish.topic == subscriptions[pull.subscription]
+            if is_its_own and publish.started > pull.started and publish.ended < pull.ended - WAKING_SECONDS:
+                yield (
+                    f"wake-up: pull {pull.request} of {pull.subscription} waited from {pull.started:.3f} to"
+                    f" {pull.ended:.3f} s and was given nothing, though {publish.request} was stored at"
+                    f" {publish.ended:.3f} s"
+                )
+                break

@@ -1,0 +1,199 @@
+"""The service as one process of a world: started, killed, cut off from power, paused, started again, stopped in order.
+
+Real are all of the service, its SQLite databases and its small files, which lie in a temporary folder; simulated are
+the log's disk, time, threads and the network. A crash may come between any two steps. Of the databases it leaves what a
+kill leaves: all that was committed. That a power cut leaves that too is what SQLite promises and what
+`tests/faults/test_sqlite_power_loss.py` holds it to, call by call.
+"""
+
+import asyncio
+import os
+import shutil
+
+from ams.app.serving import State, served
+from ams.app.wiring import Service, service
+from ams.core.clock import Milliseconds
+from ams.core.settings import Bytes, Seconds, Settings
+from ams.core.supervisor import Supervisor
+from simulation.disk import NodeDisk
+from simulation.network import ListeningSocket
+from simulation.process import SimProcess
+from simulation.seams import START_OF_TIME, LogEvent
+from simulation.world import World
+
+PORT = 8080
+DISK_BYTES = 1 << 40
+TOKEN = "service-token"  # noqa: S105 - of a world
+RESTART_SECONDS = (0.05, 2.0)
+BLOCKED_SECONDS = 0.001  # until a crash is tried again that would come while the event loop waits for a thread
+STOP_SECONDS = 60.0
+PULL_WAIT_SECONDS = 3.0
+LAST_SECONDS = 0.1  # until what an orderly end has left is a leak
+DEFECTS = ("part.failed", "background.failed", "connection.failed", "request.failed", "part.not_given_up")
+
+
+class NodeClock:
+    """The clocks of the node's machine: one that drifts and is set, and one that only goes on."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.drift = 0.0  # seconds that the time of day gains in a second
+        self.offset = 0.0  # seconds by which it was set
+
+    def wall(self) -> Milliseconds:
+        """Return the time of day."""
+        now = self._world.now
+        return Milliseconds(int((START_OF_TIME + now * (1 + self.drift) + self.offset) * 1000))
+
+    def monotonic(self) -> Milliseconds:
+        """Return the time that only goes on."""
+        return Milliseconds(int(self._world.now * 1000))
+
+
+class Node:
+    """The machine of the service."""
+
+    def __init__(self, world: World, folder: str, settings: Settings) -> None:
+        self.world, self.network, self.folder, self.settings = world, world.network, folder, settings
+        self.disk = NodeDisk(world, DISK_BYTES)
+        self.disk.make_durable(folder)  # as `Folder.take` does with the real one
+        self.clock = NodeClock(world)
+        self.life: SimProcess | None = None
+        self.service: Service | None = None  # while clients are served
+        self.starts: list[float] = []  # when it was ready, each time
+        self.ends: list[float] = []  # when it ended, each time
+        self.left: list[str] = []  # what orderly stops left open
+        self.has_disk_faults = False  # whether calls of the disk fail, so that it may give up
+        self.defects: list[str] = []  # what the log of the service says that it never should
+        self._stop = asyncio.Event()
+        self._is_stopping = False
+
+    def note(self, event: LogEvent) -> None:
+        """Take a line of the service's log."""
+        said = str(event.get("event"))
+        if said in DEFECTS and not self.has_disk_faults:
+            error = event.get("exc_info")
+            details = {key: value for key, value in event.items() if key not in ("event", "exc_info", "level")}
+            self.defects.append(f"the log says {said} {details} {error if error is not True else ''}")
+
+    def boot(self) -> None:
+        """Start the service as a new process."""
+        if self.life is not None or self._is_stopping:
+            return
+        life = self.life = SimProcess(self.world, f"node{len(self.ends)}")
+        sock = self.network.listen(life, PORT)
+        before, SimProcess.current = SimProcess.current, life
+        task = life.loop.create_task(self._serve(life, sock))
+        SimProcess.current = before
+        task.add_done_callback(lambda done: self._ended(life, done))
+
+    async def _serve(self, life: SimProcess, sock: ListeningSocket) -> None:
+        supervisor = Supervisor()
+        state = State(supervisor)
+        self._stop = asyncio.Event()
+        files, clock = self.disk, self.clock
+        async with (
+            service(self.settings, supervisor, clock=clock, files=files) as made,
+            served(self.settings, made, sock, state),  # type: ignore[arg-type]
+        ):
+            self.service = made
+            self.starts.append(self.world.now)
+            try:
+                await supervisor.until(self._stop)
+            finally:
+                self.service = None
+        supervisor.check()
+
+    def _ended(self, life: SimProcess, done: "asyncio.Task[None]") -> None:
+        """Take note that the process ended by itself, in order or not; it is started again as a manager would."""
+        if life.is_dying or done.cancelled():
+            return
+        error = done.exception()
+        if error is not None and not self.has_disk_faults:
+            self.defects.append(f"the service ended by itself: {type(error).__name__}: {error}")
+        self.world.after(LAST_SECONDS, lambda: self._bury(life), "the process has ended")
+
+    def _bury(self, life: SimProcess) -> None:
+        if self.life is not life:
+            return
+        self._note_leaks(life)
+        self.network.end(life)
+        life.end()
+        self.life = None
+        self.disk.revive()
+        self.ends.append(self.world.now)
+        self.world.after(self.world.draw(RESTART_SECONDS), self.boot, "start again")
+
+    def crash(self, *, power: bool) -> None:
+        """Kill the process between two steps, or take the power from its machine; it is started again soon."""
+        life = self.life
+        if life is None:
+            return
+        if life.loop.is_blocked:
+            self.world.after(BLOCKED_SECONDS, lambda: self.crash(power=power), "crash a little later")
+            return
+        down = self.world.draw(RESTART_SECONDS)
+        self.disk.halt()
+        kept = f"{self.folder}.kept"
+        shutil.copytree(self.folder, kept, ignore=shutil.ignore_patterns("*-shm"))
+        self.network.end(life, hear_after=down if power else None)
+        self.service, self.life = None, None
+        life.die()
+        if power:
+            self.disk.power_loss(self.world.chance)
+        self.disk.revive()
+        shutil.rmtree(self.folder)
+        os.rename(kept, self.folder)
+        self.ends.append(self.world.now)
+        self.world.after(down, self.boot, "start again")
+
+    def pause(self, seconds: float) -> None:
+        """Let the machine run something else for so long."""
+        if self.life is not None:
+            self.life.paused_until = self.world.now + seconds
+
+    def stop(self) -> None:
+        """Ask the process to stop in order; it is started again soon."""
+        if self.life is not None:
+            self.life.loop.call_soon(self._stop.set)
+
+    def stop_for_good(self) -> None:
+        """Stop in order, and note what was left open."""
+        self._is_stopping = True
+        life = self.life
+        if life is None:
+            self.left.append("the service was not running at the end")
+            return
+        self.stop()
+        until = self.world.now + STOP_SECONDS
+        while self.life is life and self.world.now < until and self.world.step():
+            pass
+        if self.life is life:
+            self.left.append(f"the stop took longer than {STOP_SECONDS:.0f} s; tasks: {_tasks(life)}")
+            self.disk.halt()
+            life.die()
+
+    def _note_leaks(self, life: SimProcess) -> None:
+        tasks = _tasks(life)
+        found = [f"tasks were left: {tasks}"] if tasks else []
+        threads = [each.name for each in life.threads if not each.has_ended]
+        own = [each for each in threads if not each.startswith("worker")]  # of the event loop's own pool
+        found += [f"threads were left: {own}"] if own else []
+        if self.disk.open_handles and not self.has_disk_faults:
+            found.append(f"{self.disk.open_handles} files of the log were left open")
+        found += [f"nobody took an exception: {each}" for each in life.troubles]
+        self.left += [f"leak: {each}" for each in found]
+
+
+def _tasks(life: SimProcess) -> list[str]:
+    return sorted(str(getattr(each.get_coro(), "__qualname__", "?")) for each in asyncio.all_tasks(life.loop))
+
+
+def settings_for(folder: str, **changes: object) -> Settings:
+    """Return settings of a small service: segments are sealed often, and waits are short."""
+    small: dict[str, object] = {
+        "data": folder, "port": PORT, "host": "10.0.0.1", "service_token": TOKEN, "console": False,
+        "min_free_bytes": Bytes(0), "reserve_bytes": Bytes(0), "segment_bytes": Bytes(2**20),
+        "pull_wait": Seconds(PULL_WAIT_SECONDS), "push_enabled": False,
+    }  # fmt: skip
+    return Settings(**{**small, **changes})  # type: ignore[arg-type]

@@ -1,0 +1,143 @@
+"""What is put in the place of time, threads and chance in the program while a world runs.
+
+The program imports `time`, `threading`, `queue` and thread pools as every program does. Each of its modules that has
+one of these is given the simulated one under the same name, until the world ends. Nothing else of a module is touched.
+"""
+
+import contextlib
+import logging
+import os
+import queue
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from email.utils import formatdate
+from types import ModuleType, SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import structlog
+
+import ams.app.serving  # so that all modules of the program are there to be looked at
+from ams.storage.cursors import sqlite as cursors
+from ams.storage.database.sqlite import SqliteStore
+from ams.storage.log.embedded.segment import Open
+from ams.web.fair_scheduler import FairScheduler
+from simulation.process import SimProcess
+from simulation.threads import SimExecutor, SimLock, SimQueue, SimThread, pause
+from simulation.world import World
+
+START_OF_TIME = 1_700_000_000.0  # seconds since the epoch at which every world begins
+LOOK_SECONDS = (1e-7, 3e-6)  # what passes between two looks at the time within one callback
+
+LogEvent = Mapping[str, Any]
+
+assert ams.app.serving
+
+
+class _SimTime(ModuleType):
+    """The module `time`, by the clock of a world."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__("time")
+        self._world = world
+        self._looked = 0.0  # what passed by looks at the time
+
+    def monotonic(self) -> float:
+        """Return the time of the world."""
+        return self._world.now
+
+    def perf_counter(self) -> float:
+        """Return the time of the world and what looking at it took: a turn of the event loop is not without length."""
+        if not _is_dying():  # what is left of a process that was killed changes no chance of the world's
+            self._looked += self._world.chance.uniform(*LOOK_SECONDS)
+        return self._world.now + self._looked
+
+    def time(self) -> float:
+        """Return the time of day."""
+        return START_OF_TIME + self._world.now
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(time, name)
+
+
+@contextlib.contextmanager
+def installed(world: World, note: Callable[[LogEvent], None]) -> Iterator[None]:
+    """Let the program take time, threads and chance from a world; `note` is called with each line of its log."""
+    chance = random.Random(world.chance.random())
+    simulated_time = _SimTime(world)
+    threads = SimpleNamespace(Thread=SimThread, Lock=SimLock, RLock=threading.RLock, Event=threading.Event)
+    replacements: list[tuple[object, object]] = [
+        (time, simulated_time),
+        (threading, threads),
+        (queue, SimpleNamespace(SimpleQueue=SimQueue, Empty=queue.Empty)),
+        (queue.SimpleQueue, SimQueue),
+        (ThreadPoolExecutor, SimExecutor),
+        (formatdate, lambda **_: "Tue, 14 Nov 2023 22:13:20 GMT"),
+    ]
+
+    def random_bytes(size: int) -> bytes:
+        return bytes(size) if _is_dying() else chance.randbytes(size)
+
+    by_identity = {id(real): simulated for real, simulated in replacements}
+    state = random.getstate()
+    before = structlog.get_config()
+    with contextlib.ExitStack() as stack:
+        for module in [each for name, each in sys.modules.items() if name.startswith("ams.") and each is not None]:
+            for name, value in list(vars(module).items()):
+                if id(value) in by_identity:
+                    stack.enter_context(mock.patch.object(module, name, by_identity[id(value)]))
+        stack.enter_context(mock.patch.object(os, "urandom", random_bytes))
+        stack.enter_context(mock.patch("secrets.token_hex", lambda size=16: random_bytes(size).hex()))
+        # SQLite is real and takes no time of the world; what it does for the disk takes as long as a sync, and a crash
+        # may come before the commit, and after it and before anybody knows.
+        stack.enter_context(mock.patch.object(cursors, "store", _lasting(world, vars(cursors)["store"])))
+        stack.enter_context(mock.patch.object(SqliteStore, "_attempt", _lasting(world, SqliteStore._attempt)))
+        # Two that took theirs when their class was made.
+        stack.enter_context(mock.patch.object(FairScheduler.__init__, "__defaults__", (simulated_time.perf_counter,)))
+        stack.enter_context(mock.patch.object(Open, "__post_init__", _with_lock(Open.__post_init__)))
+        stack.callback(structlog.configure, **before)
+        stack.callback(random.setstate, state)
+        random.seed(chance.random())
+        structlog.configure(
+            processors=[_noted(note)],
+            wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+            logger_factory=structlog.ReturnLoggerFactory(),
+            cache_logger_on_first_use=False,
+        )
+        yield
+
+
+def _lasting(world: World, work: Callable[..., Any]) -> Callable[..., Any]:
+    def lasting(*given: Any) -> Any:
+        pause(world.draw(world.latencies.sync) / 2)
+        result = work(*given)
+        pause(world.draw(world.latencies.sync) / 2)
+        return result
+
+    return lasting
+
+
+def _is_dying() -> bool:
+    is_in_process = SimThread.current is not None or SimProcess.current is not None
+    return is_in_process and SimProcess.running().is_dying
+
+
+def _with_lock(whole: Callable[[Open], None]) -> Callable[[Open], None]:
+    def post_init(segment: Open) -> None:
+        segment.lock = SimLock()  # type: ignore[assignment]
+        whole(segment)
+
+    return post_init
+
+
+def _noted(note: Callable[[LogEvent], None]) -> Callable[..., str]:
+    def processor(_: object, method: str, event: LogEvent) -> str:
+        if not _is_dying():
+            note({"level": method, **event})
+        raise structlog.DropEvent
+
+    return processor

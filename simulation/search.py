@@ -1,0 +1,170 @@
+"""Many seeds, one after the other or on several processors, and the shrinking of those that fail."""
+
+import argparse
+import dataclasses
+import os
+import random
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+
+from simulation.running import Result, run
+from simulation.scenario import Scenario, scenario_of
+
+SHRINK_SECONDS = 120.0
+SHOWN = 5  # violations of a run, and failing seeds of a search, that are told in full
+_OF_PROJECT = re.compile(r"^project \w+: ")
+
+Play = Callable[[Scenario], Result]
+
+
+@dataclass
+class Total:
+    """What many runs came to."""
+
+    runs: int = 0
+    operations: int = 0
+    requests: Counter[str] = field(default_factory=Counter)
+    kills: int = 0
+    power_cuts: int = 0
+    seconds: float = 0.0
+    events: int = 0
+    failed: list[int] = field(default_factory=list)
+
+    def add(self, result: Result) -> None:
+        """Count a run."""
+        self.runs += 1
+        self.operations += len(result.scenario.operations)
+        self.requests += result.requests
+        self.kills += result.kills
+        self.power_cuts += result.power_cuts
+        self.seconds += result.seconds
+        self.events += result.events
+        if result.violations:
+            self.failed.append(result.scenario.seed)
+
+    def line(self, seconds: float) -> str:
+        """Say it in one line."""
+        said = ", ".join(f"{count:,} {name}" for name, count in sorted(self.requests.items()))
+        return (
+            f"{self.runs} seeds: {self.operations:,} operations, {self.requests.total():,} requests ({said}),"
+            f" {self.kills:,} kills, {self.power_cuts:,} power cuts, {self.seconds / 3600:.2f} simulated hours,"
+            f" {self.events:,} steps, {len(self.failed)} failed; {seconds:.1f} s"
+        )
+
+
+def law_of(violation: str) -> str:
+    """Return which law a violation is of: what stands before its first colon."""
+    return _OF_PROJECT.sub("", violation).partition(":")[0]
+
+
+def shrink(scenario: Scenario, laws: frozenset[str], play: Play, *, seconds: float = SHRINK_SECONDS) -> Scenario:
+    """Return a smaller scenario that breaks one of these laws too: parts are left out as long as it does.
+
+    Halves first, then quarters, down to single parts; first faults, then operations.
+    """
+    until = time.monotonic() + seconds
+
+    def still_fails(candidate: Scenario) -> bool:
+        return any(law_of(each) in laws for each in play(candidate).violations)
+
+    for parts in ("faults", "operations"):
+        size = len(getattr(scenario, parts))
+        while size:
+            place = 0
+            while place < len(getattr(scenario, parts)) and time.monotonic() < until:
+                left_out = frozenset(range(place, min(place + size, len(getattr(scenario, parts)))))
+                candidate = scenario.without(**{parts: left_out})
+                if still_fails(candidate):
+                    scenario = candidate
+                else:
+                    place += size
+            size //= 2
+    return scenario
+
+
+def story_of(scenario: Scenario, violations: Sequence[str]) -> str:
+    """Tell a failing scenario: what was done, what went wrong, and which laws that broke."""
+    broken = "\n".join(f"  {each}" for each in violations[:SHOWN])
+    more = f"\n  and {len(violations) - SHOWN} more" if len(violations) > SHOWN else ""
+    return (
+        f"seed {scenario.seed}, profile {scenario.profile!r}, {scenario.clients} clients\n{scenario.story()}\n"
+        f"breaks:\n{broken}{more}"
+    )
+
+
+def play_seed(seed: int, hours: float) -> Result:
+    """Play one seed; the result is small enough to be sent between processes."""
+    return dataclasses.replace(run(scenario_of(seed, hours)), trace=[])
+
+
+def results(seeds: Sequence[int], hours: float, jobs: int) -> Iterator[Result]:
+    """Yield the result of each seed."""
+    if jobs == 1 or len(seeds) == 1:
+        yield from (play_seed(seed, hours) for seed in seeds)
+        return
+    with ProcessPoolExecutor(jobs) as pool:
+        yield from pool.map(partial(play_seed, hours=hours), seeds, chunksize=4)
+
+
+def search(seeds: Sequence[int], *, hours: float, jobs: int, shrinks: bool) -> Total:
+    """Play all seeds, and tell those that fail."""
+    total, began = Total(), time.monotonic()
+    said = began
+    for result in results(seeds, hours, jobs):
+        total.add(result)
+        if result.violations and len(total.failed) <= SHOWN:
+            print(f"FAILED: python -m simulation --seed {result.scenario.seed}", flush=True)
+            print(_told(result, shrinks=shrinks), flush=True)
+        if time.monotonic() - said > 30:
+            said = time.monotonic()
+            print(total.line(said - began), file=sys.stderr, flush=True)
+    print(total.line(time.monotonic() - began))
+    if total.failed:
+        print(f"failed: {' '.join(map(str, total.failed))}")
+    return total
+
+
+def _told(result: Result, *, shrinks: bool) -> str:
+    scenario, violations = result.scenario, result.violations
+    if shrinks:
+        scenario = shrink(scenario, frozenset(map(law_of, violations)), run)
+        violations = run(scenario).violations
+        if not violations:
+            return f"{story_of(result.scenario, result.violations)}\nit did not fail again: a choice is not the seed's"
+    return f"{story_of(scenario, violations)}\nas a test:\nassert run({scenario!r}).violations == []"
+
+
+def main() -> None:
+    """Play seeds as the command line says; the exit code is 1 when one failed."""
+    parser = argparse.ArgumentParser(prog="python -m simulation", description="Play the service in simulated worlds.")
+    parser.add_argument("--seeds", type=int, default=100, metavar="N", help="how many worlds")
+    parser.add_argument(
+        "--seed", type=int, metavar="S", help="play this one only, or begin with it if --seeds is given"
+    )
+    parser.add_argument(
+        "--hours", type=float, default=0.0, metavar="H", help="simulated hours of each; 0: some seconds"
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes to share the work"
+    )
+    parser.add_argument("--no-shrink", action="store_true", help="tell failing worlds as they are")
+    parser.add_argument("--trace", metavar="FILE", help="write the steps of the world of --seed to a file")
+    options = parser.parse_args()
+    if os.environ.get("PYTHONHASHSEED") != "0":  # sets are iterated in an order of their hashes
+        os.environ["PYTHONHASHSEED"] = "0"
+        os.execv(sys.executable, [sys.executable, "-m", "simulation", *sys.argv[1:]])  # noqa: S606
+    is_one = options.seed is not None and "--seeds" not in sys.argv
+    first = options.seed if options.seed is not None else random.randrange(2**31)
+    if options.trace:
+        result = run(scenario_of(first, options.hours), keeps_trace=True)
+        with open(options.trace, "w") as file:
+            file.writelines(result.trace)
+    seeds = range(first, first + (1 if is_one else options.seeds))
+    total = search(seeds, hours=options.hours, jobs=options.jobs, shrinks=not options.no_shrink)
+    sys.exit(1 if total.failed else 0)

@@ -1,0 +1,140 @@
+"""Virtual time: one heap of events, one generator of chances, and a digest of all that happens."""
+
+import hashlib
+import heapq
+import itertools
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Self
+
+from simulation.network import Network
+
+MICROSECOND = 1e-6
+
+
+@dataclass(slots=True, eq=False)
+class Event:
+    """Something that happens at a moment, unless it is cancelled."""
+
+    moment: float
+    number: int
+    action: Callable[[], None]
+    label: str
+    owner: object  # the process it belongs to; what a crash takes away
+    is_cancelled: bool = False
+
+    def cancel(self) -> None:
+        """Let it not happen."""
+        self.is_cancelled = True
+
+    def __lt__(self, other: Self) -> bool:
+        return (self.moment, self.number) < (other.moment, other.number)
+
+
+class Timeline:
+    """Events in the order of their moments, and how far time has come."""
+
+    def __init__(self, now: float = 0.0) -> None:
+        self.now = now
+        self._heap: list[Event] = []
+        self._numbers = itertools.count()
+
+    def after(self, seconds: float, action: Callable[[], None], label: str, owner: object) -> Event:
+        """Have something happen in so many seconds."""
+        return self.at(self.now + seconds, action, label, owner)
+
+    def at(self, moment: float, action: Callable[[], None], label: str, owner: object) -> Event:
+        """Have something happen at a moment; of those at the same moment, the first to be said is first."""
+        event = Event(max(moment, self.now), next(self._numbers), action, label, owner)
+        heapq.heappush(self._heap, event)
+        return event
+
+    def pop(self) -> Event | None:
+        """Return the next event and go on to its moment; None when there is none."""
+        while self._heap:
+            event = heapq.heappop(self._heap)
+            if not event.is_cancelled:
+                self.now = max(self.now, event.moment)
+                return event
+        return None
+
+    def split(self, owner: object) -> "Timeline":
+        """Take the events of one owner out, into a timeline of their own that begins now."""
+        taken = Timeline(self.now)
+        taken._numbers = itertools.count(next(self._numbers))
+        taken._heap = [each for each in self._heap if each.owner is owner]
+        self._heap = [each for each in self._heap if each.owner is not owner]
+        heapq.heapify(taken._heap)
+        heapq.heapify(self._heap)
+        return taken
+
+
+@dataclass(slots=True)
+class Latencies:
+    """How long things take, in seconds: least and most, drawn anew each time."""
+
+    callback: tuple[float, float] = (2e-6, 40e-6)  # of the event loop
+    wake: tuple[float, float] = (5e-6, 200e-6)  # from a thread's being woken to its going on
+    disk: tuple[float, float] = (10e-6, 300e-6)  # of a call, but a sync
+    sync: tuple[float, float] = (200e-6, 8e-3)
+    network: tuple[float, float] = (50e-6, 2e-3)
+    tail: float = 0.01  # share of all that take twenty times as long
+
+
+@dataclass(slots=True)
+class Trace:
+    """A digest of all that happened, and the last lines of it."""
+
+    keeps: bool = False
+    lines: list[str] = field(default_factory=list)
+    count: int = 0
+    _digest: "hashlib.blake2b" = field(default_factory=lambda: hashlib.blake2b(digest_size=16))
+
+    def note(self, now: float, label: str) -> None:
+        """Add one line."""
+        line = f"{now:.9f} {label}\n"
+        self.count += 1
+        self._digest.update(line.encode())
+        if self.keeps:
+            self.lines.append(line)
+
+    def digest(self) -> str:
+        """Return the digest as text."""
+        return self._digest.hexdigest()
+
+
+class World:
+    """All that is simulated shares its time and its chances."""
+
+    def __init__(self, seed: int | str, latencies: Latencies | None = None, *, keeps_trace: bool = False) -> None:
+        self.seed = seed
+        self.chance = random.Random(f"world {seed}")
+        self.latencies = latencies or Latencies()
+        self.timeline = Timeline()
+        self.trace = Trace(keeps_trace)
+        self.network = Network(self)
+
+    @property
+    def now(self) -> float:
+        """Seconds since the world began."""
+        return self.timeline.now
+
+    def after(self, seconds: float, action: Callable[[], None], label: str, owner: object = None) -> Event:
+        """Have something happen in so many seconds."""
+        return self.timeline.after(seconds, action, label, owner)
+
+    def draw(self, span: tuple[float, float], chance: random.Random | None = None) -> float:
+        """Draw how long something takes."""
+        chance = chance or self.chance
+        drawn = chance.uniform(*span)
+        return drawn * 20 if chance.random() < self.latencies.tail else drawn
+
+    def step(self) -> bool:
+        """Let the next event happen; False when nothing will happen any more."""
+        event = self.timeline.pop()
+        if event is None:
+            return False
+        self.trace.note(self.timeline.now, event.label)
+        event.action()
+        return True

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from simulation.threads import pause
+from simulation.unreliable_disk import UnreliableDisk
 from simulation.world import World
-from tests.support.unreliable_disk import UnreliableDisk
 
 _CALLS = (
     "open", "close", "write", "write_through", "read", "truncate", "allocate", "sync_folder", "rename", "unlink",

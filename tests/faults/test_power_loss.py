@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from ams.storage.log.base import Bounds
+from simulation.unreliable_disk import UnreliableDisk
 from tests.faults.power_loss import play_all
 from tests.storage.log.engines import HOUR, Embedded, new_topic, texts
 from tests.support.engines import open_engines
-from tests.support.unreliable_disk import UnreliableDisk
 from tests.support.use_cases import SUB, UseCases, open_use_cases
 
 DAY = 24 * HOUR

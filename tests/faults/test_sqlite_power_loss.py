@@ -8,7 +8,7 @@ with all that was written, as a kill leaves them; and with some of what was not 
 opens each of them, and what it holds must be what was answered by then, or what was asked and not answered yet.
 
 Syncs may be made to fail, as strace can. What such a sync was for may have reached the disk or not, and is not written
-again by a later sync, as on `tests.support.unreliable_disk`, whose files these are.
+again by a later sync, as on `simulation.unreliable_disk`, whose files these are.
 """
 
 import json
@@ -26,8 +26,8 @@ from typing import NamedTuple
 
 import pytest
 
+from simulation.unreliable_disk import Inode
 from tests.faults.sqlite_workload import State, stored
-from tests.support.unreliable_disk import Inode
 
 pytestmark = [pytest.mark.strace, pytest.mark.long]
 

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from ams.storage.files import Disk, write_whole
-from tests.support.unreliable_disk import UnreliableDisk
+from simulation.unreliable_disk import UnreliableDisk
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ from ams.storage.log.base import Log
 from ams.storage.log.embedded import EmbeddedLog, LogOptions
 from ams.storage.log.kafka.log import KafkaLog
 from ams.storage.log.kafka.options import KafkaOptions
+from simulation.unreliable_disk import UnreliableDisk
 from tests.storage.log.idempotency_store import MemoryIdempotencyStore
 from tests.support.parts import kafka_prefix, kafka_servers
-from tests.support.unreliable_disk import UnreliableDisk
 
 L = TypeVar("L", EmbeddedLog, KafkaLog)
 HOUR = 3_600_000

@@ -14,8 +14,8 @@ from ams.core.names import TopicId
 from ams.core.supervisor import Supervisor
 from ams.storage.log.embedded import EmbeddedLog, check
 from ams.storage.log.embedded.ahead import STEPS
+from simulation.unreliable_disk import UnreliableDisk
 from tests.storage.log.engines import Embedded, all_fragments, append_each, fragments, new_topic, numbered, texts
-from tests.support.unreliable_disk import UnreliableDisk
 from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
 
 AHEAD = 4096

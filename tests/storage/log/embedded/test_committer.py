@@ -16,8 +16,8 @@ from ams.storage.log.embedded.options import LogOptions
 from ams.storage.log.embedded.record import Kind, decode_header
 from ams.storage.log.embedded.recovery import recover
 from ams.storage.log.embedded.segment import CLASSES, HEAD_BYTES, Spares, Writer, seed_of
+from simulation.unreliable_disk import UnreliableDisk
 from tests.storage.log.engines import HOUR, Embedded, all_fragments, fragments, new_topic, numbered, texts
-from tests.support.unreliable_disk import UnreliableDisk
 
 
 class Told:

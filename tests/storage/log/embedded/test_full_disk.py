@@ -5,8 +5,8 @@ import pytest
 from ams.core.errors import LogUnavailable
 from ams.core.names import TopicId
 from ams.storage.log.embedded import EmbeddedLog
+from simulation.unreliable_disk import UnreliableDisk
 from tests.storage.log.engines import Embedded, all_fragments, fragments, new_topic, numbered, texts
-from tests.support.unreliable_disk import UnreliableDisk
 
 KIB = 1024
 MIN_FREE = 200 * KIB

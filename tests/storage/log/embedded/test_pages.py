@@ -11,9 +11,9 @@ from ams.core.runs import Run
 from ams.storage.log.embedded import EmbeddedLog
 from ams.storage.log.embedded.pages import NotLoaded, Pages
 from ams.storage.log.embedded.reader import BEGUN_BYTES, RecentRecords
+from simulation.unreliable_disk import UnreliableDisk
 from tests.storage.log.engines import Embedded, fragments, new_topic, numbered
 from tests.support.memory import in_a_process, traced
-from tests.support.unreliable_disk import UnreliableDisk
 
 BUDGET = 10
 

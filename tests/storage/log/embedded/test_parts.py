@@ -8,8 +8,8 @@ import pytest
 from ams.core.names import TopicId
 from ams.storage.log.base import Bounds
 from ams.storage.log.embedded import EmbeddedLog, Part
+from simulation.unreliable_disk import UnreliableDisk
 from tests.storage.log.engines import HOUR, Embedded, all_fragments, fragments, new_topic, numbered, texts
-from tests.support.unreliable_disk import UnreliableDisk
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from ams.storage.log.embedded.group_commit import Append, pack
 from ams.storage.log.embedded.record import HEADER_BYTES, MAGIC, Header, Kind, encode
 from ams.storage.log.embedded.scan import Scanned, scan
 from ams.storage.log.embedded.segment import CLASSES, HEAD_BYTES, Open, SegmentHead, encode_head, seed_of
-from tests.support.unreliable_disk import SECTOR, UnreliableDisk
+from simulation.unreliable_disk import SECTOR, UnreliableDisk
 
 PATH = "/segment"
 SEQUENCE = 3

@@ -10,9 +10,9 @@ from ams.core.errors import LogUnavailable
 from ams.core.names import TopicId, new_topic_id
 from ams.storage.log.embedded import EmbeddedLog, LogOptions, check
 from ams.storage.log.embedded.segment import Spares
+from simulation.unreliable_disk import UnreliableDisk
 from tests.storage.log.embedded.history import end
 from tests.storage.log.engines import HOUR, Embedded, all_fragments, fragments, numbered
-from tests.support.unreliable_disk import UnreliableDisk
 
 SIZE = 1000
 SEGMENT = 4000

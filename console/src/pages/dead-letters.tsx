@@ -1,4 +1,5 @@
 /** Messages of a subscription that were put aside, why, and publishing them again. */
+import { useState } from "preact/hooks";
 import { call } from "../api";
 import { number, plural, shortName } from "../format";
 import { useLoad } from "../load";
@@ -23,6 +24,8 @@ export function DeadLetters({ project, name, subscription, source }: Subscriptio
   const base = `/projects/${project}/topics/${source}`;
   const topic = `/projects/${project}/topics/${target}`;
   const [before] = useQuery("before");
+  // Here, as the button for all goes once nothing is left to publish.
+  const [said, setSaid] = useState("");
   const ours: Wanted = ({ attributes }) =>
     attributes?.deadLetterSubscription === `projects/${project}/subscriptions/${name}`;
   const loaded = useLoad(`dead letters of ${base} before ${before}`, async (signal) => {
@@ -69,6 +72,7 @@ export function DeadLetters({ project, name, subscription, source }: Subscriptio
             Nothing of this subscription is in {source}. In a terminal:
           </Empty>
         )}
+        {said && <Note tone="good">{said}</Note>}
         {refusal && (
           <Note tone="warn">
             You cannot publish them again to {target}: {visible(refusal.message)}
@@ -80,7 +84,7 @@ export function DeadLetters({ project, name, subscription, source }: Subscriptio
               What is published again goes to {target} as it was; asked twice, it is still published once. The dead
               letter stays where it is.
             </p>
-            <Act label={`Publish ${fresh.length} of these again`} act={() => again(fresh)} />
+            <Act label={`Publish ${fresh.length} of these again`} act={async () => setSaid(await again(fresh))} />
           </Card>
         )}
         {letters.toReversed().map(({ letter, genuine, redriven }) => (

@@ -107,7 +107,7 @@ export function Table<T>(props: TableProps<T>) {
         ref={scroller}
         // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reached by the keyboard
         tabIndex={0}
-        aria-label={props.label}
+        aria-label={`Table: ${props.label}`}
         onScroll={many ? () => setTop(scroller.current?.scrollTop ?? 0) : undefined}>
         <table aria-rowcount={shown.length + 1}>
           <thead>

@@ -159,7 +159,9 @@ GOOD: dict[str, Callable[[Site], Shown]] = {
 
 
 @pytest.mark.parametrize("shown", GOOD.values(), ids=GOOD)
-async def test_certificates_that_are_for_clients_are_believed(site: Site, shown: Callable[[Site], Shown]) -> None:
+async def test_a13_certificates_for_clients_are_believed_also_without_alternative_names(
+    site: Site, shown: Callable[[Site], Shown]
+) -> None:
     assert await site.judge(*shown(site), verify_certificate=False) == BELIEVED
 
 

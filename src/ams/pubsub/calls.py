@@ -255,7 +255,8 @@ class Calls:
 
     def _note_end(self, context: Context, task: "asyncio.Task[Any]") -> None:
         code: Any = context.code()
-        has_left = task.cancelling()  # the library ends the work for a client that left
+        # The library ends the work for a client that left. A stream may have read its end just before that.
+        has_left = task.cancelling() or context.cancelled()
         self._ended["CANCELLED" if has_left else code.name if code else "OK"] += 1
 
     async def _fail(self, context: Context, error: Exception, scope: Scope, *, on_stream: bool = False) -> NoReturn:

@@ -11,9 +11,9 @@ from typing import Any
 
 from ams.core.errors import OUTCOME_UNKNOWN, OutcomeUnknown
 from bench.connection import CLOSED, Address, Connection, Response, SerialClient, connect, request
+from simulation.histories.attempts import Facts, Outcome
+from simulation.histories.client import LATE, Client, Kind, Tried, encoded, error_text
 from simulation.node import PORT, TOKEN, Node
-from tests.faults.attempts import Facts, Outcome
-from tests.faults.http_client import LATE, Client, Kind, Tried, encoded, error_text
 
 ANSWER_SECONDS = 60.0
 """For any answer, whatever is slow meanwhile; an answer that takes longer breaks a law."""

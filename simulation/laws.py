@@ -10,12 +10,12 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
 from simulation.clients import SimClient
+from simulation.histories import parallel_laws as laws
+from simulation.histories import parallel_scene as parallel
+from simulation.histories.attempts import Ack, Attempt, Outcome, Publish, Pull, Seek
+from simulation.histories.scene import ending, miscounted
 from simulation.node import PULL_WAIT_SECONDS, Node
 from simulation.workload import Stage
-from tests.faults.attempts import Ack, Attempt, Outcome, Publish, Pull, Seek
-from tests.faults.parallel import laws
-from tests.faults.parallel import scene as parallel
-from tests.faults.scene import ending, miscounted
 
 
 async def broken_laws(stage: Stage, admin: SimClient) -> list[str]:

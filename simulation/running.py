@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 
 from simulation.clients import SimClient, Traffic
 from simulation.faults import Faults
+from simulation.histories.parallel_laws import Parallel
+from simulation.histories.scene import is_at_end
 from simulation.laws import broken_laws, left_over
 from simulation.node import PULL_WAIT_SECONDS, Node, settings_for
 from simulation.process import SimProcess
@@ -21,8 +23,6 @@ from simulation.scenario import OF_THE_CLOCK, PROFILES, PROJECTS, SLOWING, Opera
 from simulation.seams import installed
 from simulation.workload import Actor, Stage
 from simulation.world import World
-from tests.faults.parallel.laws import Parallel
-from tests.faults.scene import is_at_end
 
 MAX_EVENTS = 3_000_000
 START_SECONDS = 120.0  # until the service has to be ready when nothing goes wrong any more

@@ -12,13 +12,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from simulation.clients import FOREVER, SimClient, Traffic
+from simulation.histories import parallel_scene as parallel
+from simulation.histories.attempts import Attempt, Outcome, Publish
+from simulation.histories.history import History
+from simulation.histories.parallel_laws import Parallel
+from simulation.histories.scene import prepare_topics
+from simulation.histories.workload import Consumer, Publisher, Seeker, Worker
 from simulation.node import Node
-from tests.faults.attempts import Attempt, Outcome, Publish
-from tests.faults.history import History
-from tests.faults.parallel import scene as parallel
-from tests.faults.parallel.laws import Parallel
-from tests.faults.scene import prepare_topics
-from tests.faults.workload import Consumer, Publisher, Seeker, Worker
 
 QUOTA = 6  # topics of a project, one more than are always there: two that are made at once would be too many
 BRIEF_SECONDS = 600  # retention of one topic

@@ -15,14 +15,15 @@ from typing import NamedTuple
 import pytest
 
 from local_cluster.ports import free_port
+from simulation.histories import parallel_scene as parallel
+from simulation.histories.attempts import Publish
+from simulation.histories.client import PROJECT
+from simulation.histories.payload import ordering_key
+from simulation.histories.workload import Publisher
 from tests.acceptance.clients.google import HERE, OTHER_LANGUAGES, Language
 from tests.faults import scene
-from tests.faults.attempts import Publish
-from tests.faults.http_client import PROJECT, SMALL, Target
-from tests.faults.parallel import scene as parallel
+from tests.faults.http_client import SMALL, Target
 from tests.faults.parallel.google import kinds_of
-from tests.faults.payload import ordering_key
-from tests.faults.workload import Publisher
 from tests.support.documents import environment
 from tests.support.waiting import wait_until_async
 

@@ -29,15 +29,18 @@ from pathlib import Path
 import grpc
 
 from local_cluster.ports import free_port
-from tests.faults import recycling, scene
-from tests.faults.attempts import Attempt, Ending
-from tests.faults.history import History
-from tests.faults.http_client import SMALL, HttpClient, Kind, Target, Traffic
-from tests.faults.parallel import google, laws
-from tests.faults.parallel import scene as parallel
+from simulation.histories import parallel_laws as laws
+from simulation.histories import parallel_scene as parallel
+from simulation.histories import scene
+from simulation.histories.attempts import Attempt, Ending
+from simulation.histories.client import Kind
+from simulation.histories.history import History
+from simulation.histories.workload import BULK, Consumer, Publisher, Seeker, workers_of
+from tests.faults import recycling
+from tests.faults.http_client import SMALL, HttpClient, Target, Traffic
+from tests.faults.parallel import google
 from tests.faults.parallel.google import moment_at
 from tests.faults.reporting import end_campaign, say
-from tests.faults.workload import BULK, Consumer, Publisher, Seeker, workers_of
 from tests.support import shape
 from tests.support.waiting import wait_until_async
 

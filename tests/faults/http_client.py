@@ -2,19 +2,17 @@
 
 import asyncio
 import contextlib
-import json
 import time
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from enum import Enum
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 from bench.connection import CLOSED, Address, Connection, Response, SerialClient, connect, request
-from tests.faults.attempts import Facts, Outcome
+from simulation.histories.attempts import Outcome
+from simulation.histories.client import LATE, PROJECT, Client, Kind, Tried, encoded, tried
 from tests.support.service import LiveService, live_service
 
 SMALL = {
@@ -75,32 +73,8 @@ class Target:
 
 ANSWER_SECONDS = 30.0
 FOREVER = float("inf")
-PROJECT = "/v1/projects/FAULTS"
-LATE = "ack timeout"
 RIGHT_REFUSALS = (": 400 wrong ack", ": 400 no ack pending", f": 408 {LATE}")
 """Of acknowledgements that come after a seek, of what was not handed out, or after the end of a lease."""
-
-
-class Kind(Enum):
-    """What a kill may be aimed at."""
-
-    BULK = "publishes of 100 messages and more"
-    ACK = "acks"
-    SETTLE = "acks and nacks of leases"
-    GOOGLE = "acks and nacks of Google's clients"
-    OTHER = "other requests"
-
-
-class Tried(NamedTuple):
-    """An attempt and its answer's document (None without an answer)."""
-
-    facts: Facts
-    document: Any
-    refusal: str = ""
-
-    @property
-    def done(self) -> bool:
-        return self.facts["outcome"] is Outcome.DONE
 
 
 @dataclass
@@ -138,47 +112,6 @@ class Traffic:
         """Wait until the next request of this kind begins."""
         self._begun[kind].clear()
         await self._begun[kind].wait()
-
-
-class Log(Protocol):
-    """What the clients of a history have in common: whether they are to end after the attempt they are at."""
-
-    stopping: bool
-
-
-class Client(ABC):
-    """Who makes attempts, whatever stands between it and the service; its requests are named after it and numbered."""
-
-    resource = PROJECT.removeprefix("/v1/")
-    """The project as names of resources begin with it."""
-
-    def __init__(self, name: str, log: Log) -> None:
-        self._name, self._log = name, log
-        self._connection: Connection | None = None
-        self._numbers = 0
-
-    @property
-    def goes_on(self) -> bool:
-        return not self._log.stopping
-
-    def next_request(self) -> str:
-        self._numbers += 1
-        return f"{self._name}-{self._numbers}"
-
-    @abstractmethod
-    async def attempt(
-        self, name: str, path: str, body: object, kind: Kind = Kind.OTHER, *, method: str = "POST", **headers: str
-    ) -> Tried:
-        """Make one attempt and say what came of it; `headers` as in `bench.connection.request`."""
-
-    @abstractmethod
-    async def must(self, path: str, body: object, *, method: str = "POST") -> Any:
-        """Call and return the document; for what prepares and ends a history."""
-
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
 
 
 class HttpClient(Client):
@@ -243,10 +176,6 @@ class HttpClient(Client):
         return FOREVER
 
 
-def encoded(body: object) -> bytes:
-    return json.dumps(body).encode() if body is not None else b""
-
-
 async def ask(connection: Connection, pieces: tuple[bytes, ...], seconds: float) -> Response:
     """Ask once; `CLOSED` when there is no answer in time."""
     try:
@@ -254,18 +183,3 @@ async def ask(connection: Connection, pieces: tuple[bytes, ...], seconds: float)
             return await SerialClient(connection).ask(pieces)
     except (TimeoutError, OSError):
         return Response(CLOSED)
-
-
-def tried(name: str, started: float, ended: float, outcome: Outcome, answer: Response) -> Tried:
-    document = json.loads(answer.body) if outcome is Outcome.DONE and answer.body else None
-    return Tried(Facts(request=name, started=started, ended=ended, outcome=outcome), document, error_text(answer))
-
-
-def error_text(answer: Response) -> str:
-    """Return what an error says, pages of a proxy included."""
-    if answer.status in (CLOSED, 200):
-        return ""
-    try:
-        return str(json.loads(answer.body)["error"]["message"])
-    except (ValueError, KeyError, TypeError):
-        return answer.body[:100].decode(errors="replace")

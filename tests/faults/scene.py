@@ -1,17 +1,14 @@
-"""What a history plays on: a project with topics and subscriptions, made before it and read when it is over."""
+"""A service that is killed, with a project, its clients and their history."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
-from tests.faults.attempts import Ending, Held
-from tests.faults.history import History
-from tests.faults.http_client import SMALL, Client, HttpClient, Target, Traffic
-from tests.faults.payload import held
-
-_AUDIT = "{}-audit"  # a subscription of each topic that nobody uses until the end, to read the topic from its beginning
-_BATCH = "2000"
+from simulation.histories.attempts import Ending
+from simulation.histories.history import History
+from simulation.histories.scene import ending, prepare
+from tests.faults.http_client import SMALL, HttpClient, Target, Traffic
 
 
 class Stage:
@@ -43,74 +40,3 @@ class Stage:
         for each in self._clients:
             each.close()
         await self.target.stop()
-
-
-async def prepare(admin: Client, subscriptions: Mapping[str, str]) -> None:
-    await admin.must("", {})
-    await prepare_topics(admin, subscriptions)
-
-
-async def prepare_topics(
-    admin: Client, subscriptions: Mapping[str, str], deadlines: Mapping[str, int] | None = None
-) -> None:
-    """Make the topics and their subscriptions in the project that is there; `deadlines` are in seconds."""
-    for topic in _topics(subscriptions):
-        await admin.must(f"/topics/{topic}", None, method="PUT")
-    audits = {_AUDIT.format(topic): topic for topic in _topics(subscriptions)}
-    for name, topic in {**subscriptions, **audits}.items():
-        body: dict[str, object] = {"topic": f"{admin.resource}/topics/{topic}"}
-        if deadlines and name in deadlines:
-            body["ackDeadlineSeconds"] = deadlines[name]
-        await admin.must(f"/subscriptions/{name}", body, method="PUT")
-
-
-async def ending(admin: Client, subscriptions: Mapping[str, str]) -> Ending:
-    topics = {topic: await _read(admin, topic) for topic in _topics(subscriptions)}
-    return Ending(topics, {name: (await offsets(admin, name))["current"] for name in subscriptions})
-
-
-async def miscounted(admin: Client, ending: Ending) -> list[str]:
-    """Return which topics count other than what they hold, whatever was killed before it was counted."""
-    found: list[str] = []
-    for topic, messages in ending.topics.items():
-        shown = await admin.must(f"/topics/{topic}:metrics", None, method="GET")
-        counts = {each["metric"]: sum(point["value"] for point in each["timeseries"]) for each in shown["metrics"]}
-        found += [
-            f"counted: {name} of topic {topic} is {counts[name]}, and it holds {len(messages)}"
-            for name in ("topic.number_of_messages", "topic.number_of_daily_messages")
-            if counts[name] != len(messages)
-        ]
-    return found
-
-
-def _topics(subscriptions: Mapping[str, str]) -> list[str]:
-    return sorted(set(subscriptions.values()))
-
-
-async def _read(admin: Client, topic: str) -> list[Held]:
-    path = f"/subscriptions/{_AUDIT.format(topic)}"
-    await admin.must(f"{path}:modifyOffset", {"offset": 0})
-    return [held(each) for each in await read_all(admin, path)]
-
-
-async def read_all(admin: Client, path: str) -> list[dict[str, Any]]:
-    """Pull and acknowledge all there is of an ordered subscription; return what was received."""
-    found: list[dict[str, Any]] = []
-    while True:
-        document = await admin.must(f"{path}:pull", {"maxMessages": _BATCH, "returnImmediately": "true"})
-        batch = document["receivedMessages"]
-        if not batch:
-            return found
-        found += batch
-        await admin.must(f"{path}:acknowledge", {"ackIds": [batch[-1]["ackId"]]})
-
-
-async def offsets(admin: Client, subscription: str) -> dict[str, int]:
-    """Return where a subscription stands (`current`), and the end of its topic (`max`)."""
-    shown = await admin.must(f"/subscriptions/{subscription}:offsets", None, method="GET")
-    return {name: int(shown[name]) for name in ("current", "max")}
-
-
-async def is_at_end(admin: Client, subscription: str) -> bool:
-    found = await offsets(admin, subscription)
-    return found["current"] == found["max"]

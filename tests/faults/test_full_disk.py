@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.attempts import Attempt, Outcome
+from simulation.histories.attempts import Attempt, Outcome
+from simulation.histories.workload import Consumer, Publisher
 from tests.faults.http_client import SMALL, HttpClient
 from tests.faults.scene import Stage
 from tests.faults.small_disk import MIB, MORE_THAN_A_PAGE_OF_LOG_LINES, SmallDisk, mounted
-from tests.faults.workload import Consumer, Publisher
 from tests.support.waiting import wait_until_async
 
 ENVIRONMENT = {**SMALL, "AMS_MIN_FREE_BYTES": "6MiB", "AMS_RESERVE_BYTES": "4MiB"}

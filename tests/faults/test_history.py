@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from tests.faults import payload
-from tests.faults.attempts import Ack, Attempt, Ending, Facts, Held, Outcome, Publish, Pull, Seek
-from tests.faults.history import History
+from simulation.histories import payload
+from simulation.histories.attempts import Ack, Attempt, Ending, Facts, Held, Outcome, Publish, Pull, Seek
+from simulation.histories.history import History
 from tests.faults.http_client import Traffic
 
 INFINITY = float("inf")

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from ams.app.backup import restore, take
-from tests.faults.attempts import Attempt, Outcome, Publish, Pull
+from simulation.histories.attempts import Attempt, Outcome, Publish, Pull
+from simulation.histories.history import History
+from simulation.histories.workload import Consumer, Publisher, Seeker
 from tests.faults.campaign import AIMS, Campaign
-from tests.faults.history import History
 from tests.faults.scene import Stage
-from tests.faults.workload import Consumer, Publisher, Seeker
 from tests.support import shape
 from tests.support.waiting import wait_until_async
 

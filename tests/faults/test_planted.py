@@ -25,15 +25,16 @@ from ams.storage.cursors.sqlite import SqliteCursors
 from ams.storage.log.base import Appended
 from ams.storage.log.embedded import EmbeddedLog
 from local_cluster.ports import free_port
-from tests.faults import scene
-from tests.faults.attempts import ACK, NACK, worked
-from tests.faults.history import History
+from simulation.histories import parallel_laws as laws
+from simulation.histories import parallel_scene as parallel
+from simulation.histories import scene
+from simulation.histories.attempts import ACK, NACK, worked
+from simulation.histories.history import History
+from simulation.histories.parallel_laws import Parallel
+from simulation.histories.payload import is_poisoned
+from simulation.histories.workload import Consumer, Publisher, Worker
 from tests.faults.http_client import HttpClient, Target, Traffic
-from tests.faults.parallel import google, laws
-from tests.faults.parallel import scene as parallel
-from tests.faults.parallel.laws import Parallel
-from tests.faults.payload import is_poisoned
-from tests.faults.workload import Consumer, Publisher, Worker
+from tests.faults.parallel import google
 from tests.support.service import running_service
 from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
 

@@ -7,8 +7,8 @@ from enum import Enum
 from typing import NamedTuple
 
 from bench.connection import CLOSED
-from tests.faults.attempts import Attempt, Outcome, Seek, Settle
-from tests.faults.http_client import LATE
+from simulation.histories.attempts import Attempt, Outcome, Seek, Settle
+from simulation.histories.client import LATE
 from tests.faults.parallel.google import ON_ITS_WAY, Moment
 
 WORK = "work"

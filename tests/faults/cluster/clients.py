@@ -10,10 +10,11 @@ from typing import Any
 from argo_ams_library import AmsException, AmsMessage, ArgoMessagingService
 
 from bench.connection import CLOSED, Address, Response, connect, request
-from tests.faults.attempts import Held, Outcome
+from simulation.histories.attempts import Held, Outcome
+from simulation.histories.client import PROJECT, Client, Kind, Tried, encoded, error_text, tried
+from simulation.histories.payload import message
 from tests.faults.cluster.calls import Call, CallLog
-from tests.faults.http_client import FOREVER, PROJECT, Client, Kind, Tried, ask, encoded, error_text, tried
-from tests.faults.payload import message
+from tests.faults.http_client import FOREVER, ask
 
 PATIENCE_SECONDS = 10.0
 BREATH_SECONDS = 0.5

@@ -9,19 +9,19 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tests.faults import scene
-from tests.faults.attempts import Ending, worked
+from simulation.histories import parallel_scene as parallel
+from simulation.histories import scene
+from simulation.histories.attempts import Ending, worked
+from simulation.histories.history import History
+from simulation.histories.parallel_laws import ParallelEnding, TakeOvers, violations, with_more_attempts
 from tests.faults.cluster import calls as judges
 from tests.faults.cluster.calls import BACK_SECONDS, CallLog, Course
 from tests.faults.cluster.clients import FrontClient, LibraryUser
 from tests.faults.cluster.faults import Fault
 from tests.faults.cluster.site import Site
 from tests.faults.cluster.users import DEADLINE_SECONDS, Names, users, workers
-from tests.faults.history import History
 from tests.faults.http_client import Traffic
-from tests.faults.parallel import scene as parallel
 from tests.faults.parallel.google import Streams
-from tests.faults.parallel.laws import ParallelEnding, TakeOvers, violations, with_more_attempts
 
 CALM_SECONDS = 3.0
 GIVE_UP_SECONDS = 60.0

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.attempts import NACK, Ack, Ending, Facts, Held, Outcome, Publish, Pull, Seek, Settle
+from simulation.histories.attempts import NACK, Ack, Ending, Facts, Held, Outcome, Publish, Pull, Seek, Settle
+from simulation.histories.history import History
 from tests.faults.cluster import calls as judges
 from tests.faults.cluster.calls import WORK, Call, CallLog, Course, Promise
 from tests.faults.cluster.campaign import Campaign
 from tests.faults.cluster.faults import BY_NAME
-from tests.faults.history import History
 from tests.faults.parallel.google import ON_ITS_WAY
 
 FAULT = Course("jobs", began=10, node="node1", helped=30)

@@ -10,13 +10,13 @@ import time
 from dataclasses import dataclass
 from typing import Protocol
 
-from tests.faults.attempts import Ack, Outcome
+from simulation.histories import parallel_scene as parallel
+from simulation.histories.attempts import Ack, Outcome
+from simulation.histories.client import PROJECT
+from simulation.histories.history import History
+from simulation.histories.workload import Consumer, Publisher, Seeker, Worker, workers_of
 from tests.faults.cluster.calls import WORK, CallLog
 from tests.faults.cluster.clients import Front, FrontClient
-from tests.faults.history import History
-from tests.faults.http_client import PROJECT
-from tests.faults.parallel import scene as parallel
-from tests.faults.workload import Consumer, Publisher, Seeker, Worker, workers_of
 
 DEADLINE_SECONDS = 1  # of the subscriptions of those who acknowledge too late on purpose
 LATE_SECONDS = 1.3  # how long they wait then: after the answer to their pull, so surely longer than the deadline

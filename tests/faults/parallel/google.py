@@ -28,13 +28,26 @@ from google.cloud.pubsub_v1.subscriber.message import Message
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
 from google.rpc import error_details_pb2, status_pb2
 
-from tests.faults.attempts import ACK, EXTEND, NACK, Attempt, Facts, Held, Lease, Outcome, Settle, run_of, worked
-from tests.faults.history import History
-from tests.faults.http_client import PROJECT, Client, Kind, Target, Traffic
-from tests.faults.parallel import laws
-from tests.faults.parallel import scene as parallel
-from tests.faults.parallel.laws import Parallel, ParallelEnding, TakeOvers
-from tests.faults.payload import Leased, is_poisoned, leased, name_of
+from simulation.histories import parallel_laws as laws
+from simulation.histories import parallel_scene as parallel
+from simulation.histories.attempts import (
+    ACK,
+    EXTEND,
+    NACK,
+    Attempt,
+    Facts,
+    Held,
+    Lease,
+    Outcome,
+    Settle,
+    run_of,
+    worked,
+)
+from simulation.histories.client import PROJECT, Client, Kind
+from simulation.histories.history import History
+from simulation.histories.parallel_laws import Parallel, ParallelEnding, TakeOvers
+from simulation.histories.payload import Leased, is_poisoned, leased, name_of
+from tests.faults.http_client import Target, Traffic
 
 ON_ITS_WAY = 2.0  # seconds for which a message may be on its way to the client, on a machine with much to do
 _SERVICE = "/google.pubsub.v1.Subscriber/"

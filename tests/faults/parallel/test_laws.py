@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.faults.attempts import ACK, EXTEND, NACK, Attempt, Held, Lease, Leased, Letter, Outcome, Settle
+from simulation.histories.attempts import ACK, EXTEND, NACK, Attempt, Held, Lease, Leased, Letter, Outcome, Settle
+from simulation.histories.parallel_laws import Parallel, ParallelEnding, TakeOvers, violations
+from simulation.histories.payload import ordering_key
 from tests.faults.parallel.google import as_told
-from tests.faults.parallel.laws import Parallel, ParallelEnding, TakeOvers, violations
-from tests.faults.payload import ordering_key
 
 PLAIN = Parallel("s", "t", deadline=10, most_attempts=5)
 ONCE = PLAIN._replace(exactly_once=True)

@@ -14,9 +14,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.faults.attempts import Publish
+from simulation.histories.attempts import Publish
+from simulation.histories.payload import message
 from tests.faults.http_client import SMALL, HttpClient, Target, Traffic
-from tests.faults.payload import message
 from tests.faults.push import scene
 from tests.faults.push.laws import POISON
 from tests.faults.push.scene import Pushed, Result

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from tests.faults.attempts import Held, Publish
-from tests.faults.history import topic_violations
-from tests.faults.payload import name_of
+from simulation.histories.attempts import Held, Publish
+from simulation.histories.history import topic_violations
+from simulation.histories.payload import name_of
 from tests.support.receiving.requests import Received
 
 POISON = "poison"  # messages whose name begins so are refused by `/refuse/poison` (`tests.support.receiving`)

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from tests.faults.attempts import Outcome, Publish
-from tests.faults.http_client import PROJECT, Client
-from tests.faults.payload import name_of
+from simulation.histories.attempts import Outcome, Publish
+from simulation.histories.client import PROJECT, Client
+from simulation.histories.payload import name_of
+from simulation.histories.scene import is_at_end, read_all
 from tests.faults.push.laws import POISON, Delivery, Story, read, repeated, violations
-from tests.faults.scene import is_at_end, read_all
 from tests.support.receiving import Receiving
 from tests.support.waiting import wait_until_async
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Protocol
 
 from local_cluster.processes import Process
-from tests.faults.attempts import Facts, Outcome, Publish
-from tests.faults.http_client import Client
-from tests.faults.payload import message
+from simulation.histories.attempts import Facts, Outcome, Publish
+from simulation.histories.client import Client
+from simulation.histories.payload import message
 from tests.faults.push import scene
 from tests.faults.push.scene import Pushed, Result
 from tests.support.pushed import Api

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from tests.faults.attempts import Held, Outcome, Publish
-from tests.faults.payload import message
+from simulation.histories.attempts import Held, Outcome, Publish
+from simulation.histories.payload import message
 from tests.faults.push.laws import POISON, Delivery, Story, delivery, repeated, violations
 
 TOPIC = {0: "a", 1: "b", 2: f"{POISON}-1", 3: "c", 4: "d"}

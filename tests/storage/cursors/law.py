@@ -10,8 +10,8 @@ from typing import TypeVar
 from ams.core.errors import AmsError, CursorsUnavailable
 from ams.core.names import SubscriptionId
 from ams.storage.cursors.base import Cursors
-from tests.faults import cursor_law
-from tests.faults.attempts import Ack, Facts, Held, Outcome, Publish, Pull, Seek
+from simulation.histories import cursor_law
+from simulation.histories.attempts import Ack, Facts, Held, Outcome, Publish, Pull, Seek
 
 T = TypeVar("T")
 

@@ -20,7 +20,7 @@ from ams.storage.cursors.entries import Kept
 from ams.storage.cursors.mover import Call, Step, fold
 from ams.storage.cursors.postgresql import PostgresCursors
 from ams.storage.cursors.postgresql_rows import SERIES, DatabaseTime, Row, Standing
-from tests.faults.attempts import Outcome
+from simulation.histories.attempts import Outcome
 from tests.storage.cursors.law import Trial
 from tests.storage.cursors.naive import Deed, follow, plans
 from tests.storage.cursors.stores import DEADLINE, OTHER, SUB, TOPIC, Nodes, SteadyNodes, done, settle

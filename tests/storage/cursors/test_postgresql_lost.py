@@ -20,7 +20,7 @@ from ams.storage.cursors.acks import Change, Progress
 from ams.storage.cursors.postgresql import PostgresCursors
 from local_cluster.link import Link
 from local_cluster.postgres import Postgres
-from tests.faults.attempts import Outcome
+from simulation.histories.attempts import Outcome
 from tests.storage.cursors.law import DEADLINE, SUB, TOPIC, Trial
 from tests.storage.cursors.stores import done, settle
 from tests.support.waiting import wait_until_async

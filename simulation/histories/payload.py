@@ -5,7 +5,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from tests.faults.attempts import Held, Leased
+from simulation.histories.attempts import Held, Leased
 
 SIZES = (0, 40, 200, 1024, 4096)  # bytes of filling; most messages are small, so that a campaign has many
 _WEIGHTS = (20, 50, 20, 8, 2)

@@ -20,8 +20,8 @@ from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import TextIO
 
-from tests.faults import cursor_law
-from tests.faults.attempts import Ack, Attempt, Ending, Held, Outcome, Publish, Pull, Seek
+from simulation.histories import cursor_law
+from simulation.histories.attempts import Ack, Attempt, Ending, Held, Outcome, Publish, Pull, Seek
 
 FEW = 5  # so many requests of a kind without any success tell nothing yet
 

@@ -9,11 +9,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from tests.faults.attempts import ACK, EXTEND, NACK, Ack, Attempt, Lease, Leased, Outcome, Publish, Pull, Seek, Settle
-from tests.faults.history import History
-from tests.faults.http_client import LATE, Client, Kind, Tried
-from tests.faults.parallel.laws import Parallel
-from tests.faults.payload import held, is_poisoned, keyed_message, leased, message
+from simulation.histories.attempts import (
+    ACK,
+    EXTEND,
+    NACK,
+    Ack,
+    Attempt,
+    Lease,
+    Leased,
+    Outcome,
+    Publish,
+    Pull,
+    Seek,
+    Settle,
+)
+from simulation.histories.client import LATE, Client, Kind, Tried
+from simulation.histories.history import History
+from simulation.histories.parallel_laws import Parallel
+from simulation.histories.payload import held, is_poisoned, keyed_message, leased, message
 
 T = TypeVar("T", bound=Attempt)
 

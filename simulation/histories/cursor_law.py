@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from tests.faults.attempts import Ack, Outcome, Publish, Pull, Seek
+from simulation.histories.attempts import Ack, Outcome, Publish, Pull, Seek
 
 Use = Pull | Ack | Seek
 ANYTHING = float("inf")  # the end of what was handed out where that may be everything

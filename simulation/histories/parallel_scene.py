@@ -4,13 +4,13 @@ import asyncio
 import time
 from collections.abc import Sequence
 
-from tests.faults.attempts import Letter
-from tests.faults.http_client import Client
-from tests.faults.parallel.laws import Parallel, ParallelEnding
-from tests.faults.payload import name_of
-from tests.faults.scene import is_at_end, read_all
-from tests.faults.scene import offsets as offsets_of
-from tests.faults.workload import Worker
+from simulation.histories.attempts import Letter
+from simulation.histories.client import Client
+from simulation.histories.parallel_laws import Parallel, ParallelEnding
+from simulation.histories.payload import name_of
+from simulation.histories.scene import is_at_end, read_all
+from simulation.histories.scene import offsets as offsets_of
+from simulation.histories.workload import Worker
 
 TOPIC = "work"
 LETTERS = "{}-letters"

@@ -21,9 +21,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tests.faults.attempts import ACK, EXTEND, NACK, Attempt, Held, Lease, Leased, Letter, Settle, offset_of
-from tests.faults.history import more
-from tests.faults.payload import ordering_key
+from simulation.histories.attempts import ACK, EXTEND, NACK, Attempt, Held, Lease, Leased, Letter, Settle, offset_of
+from simulation.histories.history import more
+from simulation.histories.payload import ordering_key
 
 ROUNDING = 0.005  # seconds: the service counts in milliseconds
 

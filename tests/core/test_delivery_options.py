@@ -293,15 +293,25 @@ def test_another_form_of_the_same_endpoint_is_verified_anew_and_counts_as_a_chan
     assert (back.verified, back.revision) == (True, 2)
 
 
-@pytest.mark.parametrize(
-    ("endpoint", "form"),
-    [("http://a.example", GoogleForm()), ("https://", GoogleForm()), ("https://a.example/" + "a" * 2048, GoogleForm()),
-     (URL, GoogleForm(audience="me")), (URL, GoogleForm(service_account="a" * 2049)),
-     (URL, GoogleForm(service_account="a\nb"))],
-)  # fmt: skip
-def test_googles_form_has_rules_of_its_own(endpoint: str, form: GoogleForm) -> None:
-    with pytest.raises(InvalidInput, match="Invalid (push endpoint|oidc_token) given"):
+NO_ENDPOINT = "push endpoint given (endpoint={}). It must be a URL that begins with https."
+UNREADABLE = "oidc_token given: its {} is too long or cannot be printed."
+LONG = "https://a.example/" + "a" * 2048
+
+
+@pytest.mark.parametrize(("endpoint", "form", "said"), [
+    ("http://a.example", GoogleForm(), NO_ENDPOINT.format("http://a.example")),
+    ("https://", GoogleForm(), NO_ENDPOINT.format("https://")),
+    (LONG, GoogleForm(), NO_ENDPOINT.format(LONG[:2048])),
+    ("https://u:p@a.example", GoogleForm(),
+     "push endpoint given: it has a user and password in it. Leave them out, and give an oidc_token."),
+    (URL, GoogleForm(audience="me"), "oidc_token given: it has no service_account_email."),
+    (URL, GoogleForm(service_account="a" * 2049), UNREADABLE.format("service_account_email")),
+    (URL, GoogleForm(service_account="a", audience="a\nb"), UNREADABLE.format("audience")),
+])  # fmt: skip
+def test_googles_form_has_rules_of_its_own(endpoint: str, form: GoogleForm, said: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
         created(AskedPush(endpoint=endpoint, google=form), fresh())
+    assert refused.value.message == f"Invalid {said}"
 
 
 def test_a_version_is_one_of_three_and_the_only_attribute() -> None:
@@ -310,8 +320,12 @@ def test_a_version_is_one_of_three_and_the_only_attribute() -> None:
     assert google_version({}) == ""
     bad = ({GOOGLE_VERSION: "v2"}, {GOOGLE_VERSION: ""}, {"other": "v1"}, {GOOGLE_VERSION: "v1", "other": ""})
     for other in bad:
-        with pytest.raises(InvalidInput, match="Invalid push endpoint version"):
+        with pytest.raises(InvalidInput) as refused:
             google_version(other)
+        assert refused.value.message == (
+            "Invalid push endpoint version given in the attributes: x-goog-version is the only one,"
+            " and v1, v1beta1 or v1beta2 its value."
+        )
 
 
 @pytest.mark.parametrize(("url", "shown"), [

@@ -23,7 +23,7 @@ OF_THE_SERVICE = {
     "alembic", "httptools", "prometheus-client", "pyjwt", "pyopenssl", "sqlalchemy", "starlette", "uvloop",
 }  # fmt: skip
 CALLED_OTHERWISE = {
-    "google": "protobuf", "grpc": "grpcio", "grpc-health": "grpcio-health-checking", "jsonpath": "python-jsonpath",
+    "google": "protobuf", "grpc": "grpcio", "grpc-health": "grpcio-health-checking", "grpc-tools": "grpcio-tools", "jsonpath": "python-jsonpath",
     "bson": "pymongo", "markupsafe": "jinja2",
     "py4j": "pyspark", "yaml": "pyyaml",
 }  # fmt: skip

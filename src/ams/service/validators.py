@@ -20,8 +20,10 @@ from ams.storage.registry.records import AttachedSchema, SchemaContent
 from ams.storage.registry.registry import Registry
 from ams.storage.registry.schemas import NO_SCHEMA
 from ams.validation import Compiled, compile_stored
+from ams.validation.compiled import PROTOBUF
 from ams.validation.cost import INLINE, Budget, TooMuch, Watch
 from ams.validation.long_checks import DATA, MESSAGE, PAYLOAD, SECONDS, LongChecks, Piece, Refusal, Task
+from ams.validation.protobuf import definition_of, is_compiled, with_descriptor
 
 MAX_COMPILED = 2**26
 """Bytes of memory for compiled revisions: thousands of usual ones, a few of the largest."""
@@ -110,6 +112,7 @@ class Validators:
 
     async def ask_content(self, project: ProjectId, content: SchemaContent, payload: bytes, encoding: str) -> None:
         """Ask a schema that need not be stored about one payload, as number 0; raise as `compiled` and `check`."""
+        content = await self.described(project, content)
         asked = await compiled(content, encoding)
         try:
             asked.check_payload(0, payload, Budget(INLINE))
@@ -117,6 +120,14 @@ class Validators:
             task = _task(content, [_piece_of(0, payload)], False, encoding)
             for refused in await self._long_checks.check(project, task):
                 raise InvalidInput(refused.text) from None
+
+    async def described(self, project: ProjectId, content: SchemaContent) -> SchemaContent:
+        """Return content as it is stored: Protocol Buffers are compiled once. Raises as `LongChecks.compile`."""
+        if content.type != PROTOBUF or content.payload is None or is_compiled(content.payload):
+            return content
+        definition = definition_of(content.payload)
+        descriptor = await self._long_checks.compile(project, definition)
+        return replace(content, payload=with_descriptor(definition, descriptor))
 
     async def of(self, schema: SchemaId, revision: int, encoding: str = "") -> Compiled:
         """Return a compiled revision; raise `NotFound` when there is none, `Unusable` when it cannot be compiled."""

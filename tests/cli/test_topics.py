@@ -80,9 +80,13 @@ def test_a_message_is_asked_about_in_the_form_its_schema_understands(ams: Ams, p
     ams("schemas", "create", "person", "--file", "-", stdin=PERSON)
     ams("schemas", "create", "number", "--type", "avro", "--file", "-", stdin='{"type": "int"}')
     ams("schemas", "create", "sited", "--attributes", "-", stdin=RULES)
+    proto = 'syntax = "proto3";\nmessage A { string a = 1; }'
+    assert proto in ams("schemas", "create", "proto", "--type", "protobuf", "--file", "-", stdin=proto).stdout
 
     assert ams("schemas", "validate", "person", stdin='{"name": 1}').stderr == "schema person allows it\n"
     assert ams("schemas", "validate", "number", "--data", "\x02").returncode == 0
+    assert ams("schemas", "validate", "proto", "--data", "\x0a\x01x").returncode == 0
+    assert "not a message A" in ams("schemas", "validate", "proto", "--data", "x").stderr
     assert ams("schemas", "validate", "sited", "--data", "x", "--attr", "site=A").returncode == 0
     refused = ams("schemas", "validate", "person", "--data", "{}")
     assert (refused.returncode, refused.stderr) == (1, "ams: Message 0 data is not valid,(root): name is required\n")

@@ -96,7 +96,8 @@ def test_what_protobuf_writes_is_valid_and_shown_as_its_json(case: tuple[Kind, d
     assert accepts(kind.binary, data)
     assert accepts(kind.json, json_format.MessageToJson(message).encode())
     assert accepts(kind.json, json.dumps(value).encode())
-    assert json_format.Parse(kind.binary.as_json(data), kind.type()) == message
+    for whole in (False, True):
+        assert json_format.ParseDict(kind.binary.as_dict(data, whole=whole), kind.type()) == message
 
 
 @given(MESSAGES, st.data())

@@ -24,6 +24,7 @@ from ams.client.wire import PulledMessage
 from ams.core import filters
 from ams.core.clock import Milliseconds, publish_time
 from ams.core.errors import InvalidInput
+from ams.core.names import SCHEMA_ENCODING_ATTRIBUTE
 
 CHUNK = 64 * 1024
 """Bytes of standard input taken at once; the lines of a chunk are one request."""
@@ -160,7 +161,7 @@ def pull(
         answer = session.call(wire.pull(session.project, subscription, max_messages=max_messages, wait=wait))
     received = answer.received_messages
     if received or session.for_programs:
-        rows = [row(each.message, each.ordering_key) for each in received]
+        rows = [row(each.message, each.ordering_key, session) for each in received]
         session.show(answer, columns(("ID", "PUBLISHED", "ATTRIBUTES", "DATA"), rows))
     else:
         note("no messages")
@@ -250,16 +251,30 @@ def publish_time_of(message: ReceivedMessage) -> str:
 def show_lines(session: Session, messages: Iterable[wire.Message]) -> None:
     """Write messages as they come, a line each."""
     for message in messages:
-        shown = row(message, message.ordering_key)
+        shown = row(message, message.ordering_key, session)
         emit(json_line(message) if session.for_programs else "  ".join(map(printable, shown)))
 
 
-def row(message: wire.PulledMessage, ordering_key: str = "") -> Sequence[str]:
-    """Return id, time, attributes and data of a message as texts; its ordering key stands before the attributes."""
+def row(message: wire.PulledMessage, ordering_key: str = "", session: Session | None = None) -> Sequence[str]:
+    """Return id, time, attributes and data of a message as texts; its ordering key stands before the attributes.
+
+    With a session, whose user may read its schema, data in Protocol Buffers is JSON.
+    """
     attributes = [f"{name}={value}" for name, value in message.attributes.items()]
     if ordering_key:
         attributes.insert(0, f"[{ordering_key}]")
-    return message.message_id, message.publish_time, " ".join(attributes), data_text(message)
+    shown = _binary_text(session, message) if session and message.attributes.get(SCHEMA_ENCODING_ATTRIBUTE) else None
+    return message.message_id, message.publish_time, " ".join(attributes), shown or data_text(message)
+
+
+def _binary_text(session: Session, message: wire.PulledMessage) -> str | None:
+    if message.attributes[SCHEMA_ENCODING_ATTRIBUTE] != "BINARY":
+        return None
+    try:
+        from ams.cli.protobuf_messages import json_text  # what it needs is of the extra service, or spark
+    except ModuleNotFoundError:
+        return None
+    return json_text(session, message)
 
 
 def data_text(message: wire.PulledMessage) -> str:

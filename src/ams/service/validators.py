@@ -13,7 +13,15 @@ import msgspec
 
 from ams.core.errors import InvalidInput, NotFound, Unusable
 from ams.core.messages import Batch, Message, batch_of, message
-from ams.core.names import ProjectId, SchemaId, revision_id, schema_path
+from ams.core.names import (
+    SCHEMA_ENCODING_ATTRIBUTE,
+    SCHEMA_NAME_ATTRIBUTE,
+    SCHEMA_REVISION_ATTRIBUTE,
+    ProjectId,
+    SchemaId,
+    revision_id,
+    schema_path,
+)
 from ams.service.lookup import required
 from ams.storage.database.invalidation import Cache
 from ams.storage.registry.records import AttachedSchema, SchemaContent
@@ -29,7 +37,6 @@ MAX_COMPILED = 2**26
 """Bytes of memory for compiled revisions: thousands of usual ones, a few of the largest."""
 
 MOST_REVISIONS = 20
-SCHEMA_NAME, ENCODING, REVISION = "googclient_schemaname", "googclient_schemaencoding", "googclient_schemarevisionid"
 NO_REVISION_LEFT = "The schema of the topic has none of the revisions left that messages may keep"
 
 Candidate = Message | str | bytes
@@ -213,12 +220,13 @@ class Fitting:
     async def fitted(self, messages: Sequence[Message]) -> Batch:
         """Return the messages to be stored; raise as `Validators.check`, with reasons of the newest revision."""
         kept, schema = await self._revisions(messages), self.schema
-        labels = {SCHEMA_NAME: schema_path(self.project_name, schema.name), ENCODING: schema.encoding}
+        name = schema_path(self.project_name, schema.name)
+        labels = {SCHEMA_NAME_ATTRIBUTE: name, SCHEMA_ENCODING_ATTRIBUTE: schema.encoding}
         return batch_of(
             [
                 message(
                     each.data,
-                    {**each.attributes, **labels, REVISION: revision_id(schema.id, kept[index])},
+                    {**each.attributes, **labels, SCHEMA_REVISION_ATTRIBUTE: revision_id(schema.id, kept[index])},
                     each.ordering_key,
                 )
                 for index, each in enumerate(messages)

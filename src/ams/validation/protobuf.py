@@ -30,7 +30,7 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from ams.core.errors import InvalidInput
-from ams.validation.cost import Budget
+from ams.validation.cost import Budget, TooMuch
 from ams.validation.violations import quoted
 from ams.wire.projects import DEFINITION, DESCRIPTOR
 
@@ -49,6 +49,7 @@ _WIDE = 64  # bytes of such memory for one unit of work
 _MESSAGE = 4  # units for a message within another
 _VALUE = 500  # units for a value in JSON
 _FEW_TAGS = 16
+_SHOWN = 5_000_000  # units for a message to be shown: 300 MB of memory at worst
 _MESSAGES = (descriptor_pb2.FieldDescriptorProto.TYPE_MESSAGE, descriptor_pb2.FieldDescriptorProto.TYPE_GROUP)
 _REQUIRED = descriptor_pb2.FieldDescriptorProto.LABEL_REQUIRED
 
@@ -75,12 +76,23 @@ class ProtobufSchema:
         if self._has_required and not message.IsInitialized():
             raise InvalidInput(f"Message {index} is not valid.a required field is missing")
 
-    def as_json(self, data: bytes) -> str:
-        """Return a binary message in the JSON encoding, on one line; raise `ValueError` for what is not one."""
+    def as_dict(self, data: bytes, *, whole: bool = False) -> dict[str, Any]:
+        """Return a binary message as its JSON encoding writes it.
+
+        With `whole` names are those of the definition, and fields that are not there have their defaults. Raises
+        `ValueError` for what is no message, or too large to be shown.
+        """
         try:
-            return json_format.MessageToJson(self._from_binary(data, Budget()), indent=None, ensure_ascii=False)
-        except (json_format.Error, TypeError) as error:  # of an Any, or of a time that no calendar has
-            raise ValueError(str(error)) from None
+            found: dict[str, Any] = json_format.MessageToDict(
+                self._from_binary(data, Budget(_SHOWN)),
+                preserving_proto_field_name=whole,
+                always_print_fields_with_no_presence=whole,
+            )
+        except TooMuch:
+            raise ValueError("the data is too large to be shown") from None
+        except (json_format.Error, TypeError):  # of an Any of an unknown type, or a time that no calendar has
+            raise ValueError("the data has a value that cannot be written as JSON") from None
+        return found
 
     def _from_binary(self, data: bytes, budget: Budget) -> Message:
         most = len(data) // 2  # messages within it

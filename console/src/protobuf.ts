@@ -32,7 +32,8 @@ export function decodeProtobuf(schema: unknown, data: Uint8Array): unknown {
   const file = new Reader(fromBase64((schema as { descriptor: string }).descriptor)).fields();
   const types: Types = { messages: new Map(), enums: new Map() };
   const space = strings(file, 2)[0];
-  const [root = ""] = within(file, 4).map((each) => declare(each, space ? `.${space}` : "", types));
+  const [root] = within(file, 4).map((each) => declare(each, space ? `.${space}` : "", types));
+  if (!root) throw new Error("the schema has no descriptor");
   return read(new Reader(data).fields(), root, types, 0);
 }
 
@@ -102,7 +103,7 @@ function scalar(value: Wire, { type, typeName }: Part, types: Types, depth: numb
     if (type === STRING) return new TextDecoder("utf-8", { fatal: true }).decode(value);
     if (type === BINARY) return btoa(String.fromCharCode(...value));
   }
-  if (typeof value !== "bigint") throw new Error("a field is not of its type");
+  if (typeof value !== "bigint" || type === STRING || type === BINARY) throw new Error("a field is not of its type");
   if (type === BOOL) return value !== 0n;
   if (type === ENUM) return types.enums.get(typeName)?.get(BigInt.asIntN(32, value)) ?? Number(value);
   if (type === DOUBLE) return new DataView(new BigUint64Array([value]).buffer).getFloat64(0, true);

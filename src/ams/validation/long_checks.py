@@ -24,6 +24,8 @@ SECONDS = 5.0  # for one task
 COMPILE_SECONDS = 20.0  # for a definition: a worker's first one loads the compiler; its processor's time is limited too
 MAX_WAITING = 8  # tasks of one project that wait; more are refused
 _KEPT = 16  # compiled revisions kept by a worker
+_NO_CHECKER = "Messages that need a long check cannot be checked now"
+_NO_COMPILER = "A schema in Protocol Buffers cannot be compiled now"
 MESSAGE, DATA, PAYLOAD = "message", "data", "payload"
 
 
@@ -108,7 +110,7 @@ class LongChecks:
     async def check(self, project: Hashable, task: Task) -> Sequence[Refusal]:
         """Return the refused pieces; the first only, unless all are asked for. Raises `InvalidInput`, `Overloaded`."""
         try:
-            return _refusals(await self._done(project, check_pieces, _encode(task), self._seconds))
+            return _refusals(await self._done(project, check_pieces, _encode(task), self._seconds, _NO_CHECKER))
         except TaskFailed:
             first, last = task.pieces[0].index, task.pieces[-1].index
             which = f"Message {first} takes" if first == last else f"Messages {first} to {last} take"
@@ -120,11 +122,11 @@ class LongChecks:
         if len(encoded) > MAX_BYTES:
             raise InvalidInput(f"Schema is too large: at most {MAX_BYTES} bytes")
         try:
-            return await self._done(project, compile_definition, encoded, COMPILE_SECONDS)
+            return await self._done(project, compile_definition, encoded, COMPILE_SECONDS, _NO_COMPILER)
         except TaskFailed:
             raise InvalidInput("Schema takes too long or too much memory to compile") from None
 
-    async def _done(self, project: Hashable, job: Job, part: bytes, seconds: float) -> bytes:
+    async def _done(self, project: Hashable, job: Job, part: bytes, seconds: float, unavailable: str) -> bytes:
         if self._tasks[project] > MAX_WAITING:
             raise Overloaded("Too many messages of this project wait for a long check")
         self._tasks[project] += 1
@@ -132,9 +134,7 @@ class LongChecks:
             async with self._pool.done(project, job, [part], seconds=seconds, long=True) as [made]:
                 return bytes(made)
         except NoWorker:
-            stopping = "The service is stopping"
-            text = stopping if self._pool.is_closed else "Messages that need a long check cannot be checked now"
-            raise Overloaded(text) from None
+            raise Overloaded("The service is stopping" if self._pool.is_closed else unavailable) from None
         finally:
             self._tasks[project] -= 1
             if not self._tasks[project]:

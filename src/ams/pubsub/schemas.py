@@ -165,7 +165,8 @@ def _shown(call: Call, schema: Schema, view: int) -> Message:
 
 
 def _definition(content: SchemaContent) -> str:
-    return definition_of(content.payload) if content.type == PROTOBUF else content.payload or "{}"
+    payload = content.payload or "{}"
+    return definition_of(payload) if content.type == PROTOBUF else payload
 
 
 def _content(schema: Message) -> SchemaContent:

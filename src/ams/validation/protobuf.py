@@ -122,17 +122,29 @@ class ProtobufSchema:
         return message
 
 
-def definition_of(payload: str | None) -> str:
+class _Stored(msgspec.Struct):
+    definition: str
+    descriptor: msgspec.Raw = msgspec.Raw()  # not read where only the definition is wanted: it is the larger part
+
+
+def definition_of(payload: str) -> str:
     """Return the text that a stored schema was made of; raise `InvalidInput` when it has none."""
-    definition = _object(payload).get(DEFINITION)
-    if not isinstance(definition, str):
-        raise InvalidInput(f"A schema of type protobuf is an object with a text: {DEFINITION}")
-    return definition
+    return _stored(payload).definition
 
 
-def is_compiled(payload: str | None) -> bool:
-    """Return whether a schema has its descriptor."""
-    return DESCRIPTOR in _object(payload)
+def is_compiled(payload: str) -> bool:
+    """Return whether a schema has its descriptor; raise as `definition_of`."""
+    return bool(bytes(_stored(payload).descriptor))
+
+
+def _stored(payload: str) -> _Stored:
+    try:
+        return _decode(payload)
+    except ValueError:
+        raise InvalidInput(f"A schema of type protobuf is an object with a text: {DEFINITION}") from None
+
+
+_decode = msgspec.json.Decoder(_Stored).decode
 
 
 def descriptor_of(schema: Mapping[str, Any]) -> bytes:
@@ -147,11 +159,6 @@ def with_descriptor(definition: str, descriptor: bytes) -> str:
     """Return a compiled schema as it is stored."""
     made = {DEFINITION: definition, DESCRIPTOR: base64.b64encode(descriptor).decode()}
     return msgspec.json.encode(made).decode()
-
-
-def _object(payload: str | None) -> Mapping[str, Any]:
-    found = msgspec.json.decode(payload) if payload else None
-    return found if isinstance(found, dict) else {}
 
 
 def _message_type(serialized: bytes, imports: Sequence[str]) -> type[Message]:

@@ -23,13 +23,15 @@ OF_THE_SERVICE = {
     "alembic", "httptools", "prometheus-client", "pyjwt", "pyopenssl", "sqlalchemy", "starlette", "uvloop",
 }  # fmt: skip
 CALLED_OTHERWISE = {
-    "google": "protobuf", "grpc": "grpcio", "grpc-health": "grpcio-health-checking", "jsonpath": "python-jsonpath",
+    "google": "protobuf", "grpc": "grpcio", "grpc-health": "grpcio-health-checking",
+    "grpc-tools": "grpcio-tools", "jsonpath": "python-jsonpath",
     "bson": "pymongo", "markupsafe": "jinja2",
     "py4j": "pyspark", "yaml": "pyyaml",
 }  # fmt: skip
 """Packages whose modules have another name, or that one of the declared ones brings and shows in its own interface."""
 ONLY_WITH_A_SERVICE = (
-    "ams.app", "ams.authn", "ams.cli.serve", "ams.core.observing", "ams.core.supervisor", "ams.storage",
+    "ams.app", "ams.authn", "ams.cli.protobuf_messages",
+    "ams.cli.serve", "ams.core.observing", "ams.core.supervisor", "ams.storage",
 )  # fmt: skip
 """What commands load after `need("service")`."""
 OWN_EXTRA = ("ams.migrate", "ams.pipeline", "ams.tables")

@@ -80,13 +80,34 @@ def test_a_message_is_asked_about_in_the_form_its_schema_understands(ams: Ams, p
     ams("schemas", "create", "person", "--file", "-", stdin=PERSON)
     ams("schemas", "create", "number", "--type", "avro", "--file", "-", stdin='{"type": "int"}')
     ams("schemas", "create", "sited", "--attributes", "-", stdin=RULES)
+    proto = 'syntax = "proto3";\nmessage A { string a = 1; }'
+    assert proto in ams("schemas", "create", "proto", "--type", "protobuf", "--file", "-", stdin=proto).stdout
 
     assert ams("schemas", "validate", "person", stdin='{"name": 1}').stderr == "schema person allows it\n"
     assert ams("schemas", "validate", "number", "--data", "\x02").returncode == 0
+    assert ams("schemas", "validate", "proto", "--data", "\x0a\x01x").returncode == 0
+    assert "not a message A" in ams("schemas", "validate", "proto", "--data", "x").stderr
     assert ams("schemas", "validate", "sited", "--data", "x", "--attr", "site=A").returncode == 0
     refused = ams("schemas", "validate", "person", "--data", "{}")
     assert (refused.returncode, refused.stderr) == (1, "ams: Message 0 data is not valid,(root): name is required\n")
     assert "site: is required" in ams("schemas", "validate", "sited", "--data", "x").stderr
+
+
+def test_a_pulled_message_in_protocol_buffers_is_shown_as_json(ams: Ams, project: str) -> None:
+    proto = 'syntax = "proto3"; message A { string bed_name = 1; }'
+    ams("schemas", "create", "proto", "--type", "protobuf", "--file", "-", stdin=proto)
+    [revision] = ams.json("schemas", "revisions", "proto")["revisions"]
+    ams("topics", "create", "a")
+    ams("subs", "create", "s", "a")
+    said = {"name": f"projects/{project}/schemas/proto", "encoding": "BINARY", "revisionid": revision["revision"]}
+    kept = [each for name, value in said.items() for each in ("--attr", f"googclient_schema{name}={value}")]
+    other = [each.replace(revision["revision"], "00000000") for each in kept]
+    for data, attributes in (("\x0a\x01x", kept), ("\x0a\x01y", other), ("z", kept)):
+        ams("publish", "a", "--data", data, *attributes)
+
+    shown = ams("pull", "s", "--max", "3").stdout.splitlines()[1:]
+
+    assert [line.split("  ")[-1] for line in shown] == ['{"bedName":"x"}', r"\n\x01y", "z"]
 
 
 def test_a_topic_has_a_schema_from_its_making_or_later_and_a_dry_run_shows_refusals(ams: Ams, project: str) -> None:

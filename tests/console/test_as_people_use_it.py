@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import expect
 
 from ams.http.console import FILES
-from tests.console.conftest import Api, Opened, button, data, violations
+from tests.console.conftest import Api, Opened, button, data, fill_in, violations
 from tests.console.pictures import pages
 from tests.support.http_server import http_server
 from tests.support.service import LiveService
@@ -140,6 +140,25 @@ def test_avro_is_decoded_also_by_an_earlier_revision_of_its_schema(opened: Opene
     expect(shown).to_have_count(2)
     expect(page.get_by_text(re.compile("^Avro,"))).to_have_count(2)
     assert [json.loads(each) for each in shown.all_inner_texts()] == [{"bed": "new", "moisture": 42}, {"bed": "old"}]
+
+
+def test_protocol_buffers_are_decoded_and_a_definition_is_edited_as_text(
+    opened: Opened, api: Api, project: str
+) -> None:
+    definition = 'syntax = "proto3"; message Reading { string bed_name = 1; }'
+    schema = f"projects/{project}/schemas/reading"
+    api("POST", f"/{schema}", {"type": "protobuf", "schema": {"definition": definition}})
+    api("PUT", f"/projects/{project}/topics/t", {"schema": schema})
+    api.publish(project, {"data": data(b"\x0a\x03new")})
+    page = opened(f"p/{project}/topics/t?tab=messages")
+    expect(page.get_by_text(re.compile("^Protocol Buffers,"))).to_be_visible()
+    assert json.loads(page.get_by_role("article").locator("pre").inner_text()) == {"bedName": "new"}
+
+    page = opened(f"p/{project}/schemas/reading")
+    expect(page.get_by_text(definition)).to_be_visible()
+    fill_in(page, "New revision", {"What payloads must be": definition.replace("bed_name", "place")})
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert "place" in api("GET", f"/{schema}")["schema"]["definition"]
 
 
 def test_messages_are_found_by_their_attributes_and_from_a_time_on(opened: Opened, api: Api, project: str) -> None:

@@ -21,7 +21,20 @@ DEFECTS += [f"17.4 O{number}" for number in (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14)
 CLIENTS = [f"clients R{number}" for number in range(1, 14)]
 CLIENTS += [f"clients A{number}" for number in range(1, 25)]
 
-_OURS = ["key", "lists", "seek", "offsets", "read", "retention", "doctor", "attributes", "dryRun", "retry", "secret"]
+_OURS = [
+    "key",
+    "lists",
+    "seek",
+    "offsets",
+    "read",
+    "retention",
+    "doctor",
+    "attributes",
+    "dryRun",
+    "retry",
+    "secret",
+    "protobuf",
+]
 OURS = [f"ours {what}" for what in (*_OURS, "dead letters")]
 """What this service adds to the contract, each described in docs/reference."""
 

@@ -335,7 +335,7 @@ QUOTAS = [
         (A_SCHEMA, limit(schemas=1, schemaBytes=5)),
         ((A_SCHEMA._replace(body={"type": "xml", "schema": {}}), error("AE", "Schema already exists")),)),
     Row("ours quotas", "and so is a wrong type", A_SCHEMA._replace(body={"type": "xml", "schema": {}}),
-        error("IA", "Schema type can only be 'json' or 'avro'"), (limit(schemaBytes=1),)),
+        error("IA", "Schema type can only be 'json', 'avro' or 'protobuf'"), (limit(schemaBytes=1),)),
     Row("ours quotas", "nor more revisions, while a new name is no more bytes",
         put(SCHEMA, {"schema": {"type": "object"}}), beyond("schemaBytes", 811), (A_SCHEMA, limit(schemaBytes=811)),
         ((put(SCHEMA, {"name": NAME + "2"}), Answer(Has())),)),

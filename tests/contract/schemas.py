@@ -10,7 +10,7 @@ NO_SCHEMA = error("NF", "Schema doesn't exist")
 TAKEN = error("AE", "Schema already exists")
 BAD_BODY = error("IA", "Invalid Schema Arguments")
 BAD_REFERENCE = error("IA", "wrong schema name declaration")
-BAD_TYPE = error("IA", "Schema type can only be 'json' or 'avro'")
+BAD_TYPE = error("IA", "Schema type can only be 'json', 'avro' or 'protobuf'")
 BAD_MAP = error("BR", "Invalid Request Body")
 NO_PAYLOAD = error("IA", "Invalid Schema Payload Arguments")
 VALID = Answer({"message": "Message validated successfully"})
@@ -35,6 +35,8 @@ DATUM = base64.b64encode(b"\x04ab\x02").decode()
 
 A_SCHEMA = post(SCHEMA, {"type": "json", "schema": PERSON})
 AN_AVRO_SCHEMA = post(SCHEMA, {"type": "avro", "schema": READING})
+PROTO = 'syntax = "proto3"; message A { string a = 1; }'
+A_PROTO_SCHEMA = post(SCHEMA, {"type": "protobuf", "schema": {"definition": PROTO, "descriptor": "of a client"}})
 REVISION = Like("[0-9a-f]{8}")
 SHOWN: dict[str, Any] = {"uuid": UUID, "name": NAME, "type": "json", "schema": PERSON}
 
@@ -97,6 +99,14 @@ MANAGED = [
         why(".+"), (), ((get(SCHEMA), NO_SCHEMA),)),
     Row("15.1", "create: an avro schema that does not compile", create(type="avro", schema={"type": "unknown"}),
         invalid('unknown type name: "unknown"'), (), ((get(SCHEMA), NO_SCHEMA),)),
+    Row("ours protobuf", "create: a definition that does not compile",
+        create(type="protobuf", schema={"definition": "message {}"}),
+        invalid("schema is not valid: line 1: Expected message name."), (), ((get(SCHEMA), NO_SCHEMA),)),
+    Row("ours protobuf", "create: no definition", create(type="protobuf", schema={}), why(".*an object with a text.*")),
+    Row("ours protobuf", "create: it is shown with what the service made of it", A_PROTO_SCHEMA, Answer({
+        "uuid": UUID, "name": NAME, "type": "protobuf",
+        "schema": {"definition": PROTO, "descriptor": Like("[A-Za-z0-9+/]{30,}=*")}}),
+        (), ((change(attributes={"required": ["a"]}), Answer(Has(type="protobuf"))),)),
     Row("17.4 O12", "create: a reference to another place is refused, and not followed",
         create(type="json", schema={"$ref": "https://schemas.example/person.json"}), why(".*schemas\\.example.*")),
     Row("15.1", "update of an unknown one, before the body", put(SCHEMA, b"x"), NO_SCHEMA),
@@ -163,6 +173,9 @@ VALIDATED = [
         why('Message 0 is not valid\\.field "site": unexpected end of data.*'), (AN_AVRO_SCHEMA,)),
     Row("15.3, 17.4 O12", "avro: surplus bytes", ask({"data": base64.b64encode(b"\x04ab\x02\x00").decode()}),
         why("Message 0 is not valid\\.1 bytes left over after the datum"), (AN_AVRO_SCHEMA,)),
+    Row("ours protobuf", "a binary message", ask({"data": "CgF4"}), VALID, (A_PROTO_SCHEMA,)),
+    Row("ours protobuf", "another one", ask({"data": "CgJ4"}),
+        invalid("Message 0 is not valid.the data is not a message A in the binary encoding"), (A_PROTO_SCHEMA,)),
     Row("15.3", "json: nothing at all", post(SCHEMA + ":validate"),
         invalid("Message 0 data is not valid JSON format,EOF"), (A_SCHEMA,)),
     Row("15.3", "json: cut off", post(SCHEMA + ":validate", b'{"name": '),

@@ -106,6 +106,13 @@ def make_schemas(target: Target) -> None:
     _flood(target, "/v1/projects/Q/schemas/s%d", body)
 
 
+def compile_definitions(target: Target) -> None:
+    """Make schemas whose definitions in Protocol Buffers take a compiler long, as `make_schemas` does."""
+    ranges = ", ".join(str(2 * number) for number in range(1, 30_000))  # each is compared with each other
+    definition = {"definition": f'syntax = "proto3"; message A {{ reserved {ranges}; }}'}
+    _flood(target, "/v1/projects/Q/schemas/s%d", json.dumps({"type": "protobuf", "schema": definition}).encode())
+
+
 def publish_messages(target: Target) -> None:
     """Publish messages of a megabyte as publisher of another project, by four threads."""
     body = json.dumps({"messages": [{"data": base64.b64encode(bytes(MESSAGE_BYTES)).decode()}]}).encode()
@@ -146,6 +153,7 @@ ATTACKS = (
     Attack("trailers-certificates", send_trailers, "certificates", "certificates"),
     Attack("trailers-haproxy", send_trailers, "haproxy", "haproxy"),
     Attack("schemas", make_schemas, "api", "api", flags=()),
+    Attack("schemas-protobuf", compile_definitions, "api", "api", flags=()),
     Attack("messages", publish_messages, "api", "api"),
     Attack("messages-disk", publish_messages, "api", "api", flags=(), disk_bytes=640 * 2**20),
 )

@@ -27,6 +27,7 @@ NUMBERS: list[Any] = [
 ]  # fmt: skip
 WORDS = [
     "", "P", "T", "S", "u", "publisher", "consumer", "project_admin", "service_admin", "_admin_", "push_worker", "json",
+    "protobuf", "definition",
     "avro", "JSON", "linear", "slowstart", "autogen", "disabled", "http_endpoint", "mattermost", "aGk=", "aG\nk=",
     "aGk",    "msg 1", "true", "false", "True", "projects/P/topics/T", "/projects/P/topics/T", "projects/P/schemas/J",
     "projects/Q/schemas/J", "projects/P/subscriptions/S:0", "projects/P/subscriptions/S:x", "https://127.0.0.1:1/x",

@@ -26,6 +26,7 @@ projects:
     schemas:
       reading: {type: JSON, schema: {type: object}, attributes: {required: [unit]}}
       grams: {type: avro, file: grams.avsc}
+      ounces: {type: protobuf, file: ounces.proto}
     topics:
       readings: {schema: reading, retention: 12h, access: [sensor]}
       plain:
@@ -61,6 +62,7 @@ def in_parallel(text: str) -> str:
 
 def test_everything_that_can_be_declared_is_read_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "grams.avsc").write_text('{"type": "int"}')
+    (tmp_path / "ounces.proto").write_text("message A {}")
 
     found = declared(tmp_path, GARDEN)
 
@@ -76,6 +78,9 @@ def test_everything_that_can_be_declared_is_read_with_its_line(tmp_path: Path) -
             "type": "json", "schema": {"type": "object"}, "attributes": {"required": ["unit"]},
         },
         Key(Kind.SCHEMA, "garden", "grams"): {"type": "avro", "schema": {"type": "int"}, "attributes": {}},
+        Key(Kind.SCHEMA, "garden", "ounces"): {
+            "type": "protobuf", "schema": {"definition": "message A {}"}, "attributes": {},
+        },
         Key(Kind.TOPIC, "garden", "readings"): {"schema": "reading", "retention": 43_200, "access": ("sensor",)},
         Key(Kind.TOPIC, "garden", "plain"): {},
         Key(Kind.TOPIC, "garden", "bare"): {"schema": "", "retention": 0, "access": ()},
@@ -148,7 +153,7 @@ WRONG = [
     (in_parallel("filter: a = b"), ":7: Invalid filter at character 1: expected NOT"),
     (in_parallel("enableMessageOrdering: 1"), ":7: true or false is expected here"),
     (in_parallel("expirationPolicy: {ttl: 1s}"), ":7: Field ttl of expirationPolicy should be 86400s or more"),
-    (in_garden("schemas:\n  x: {type: xml, attributes: {a: 1}}"), ":4: the type of a schema is json or avro"),
+    (in_garden("schemas:\n  x: {type: xml, attributes: {a: 1}}"), ":4: the type of a schema is json, avro, protobuf"),
     (in_garden("schemas:\n  x: {schema: {}, file: y}"), ":4: give the schema here or in a file, not both"),
     (in_garden("schemas:\n  x: {file: nowhere.json}"), "nowhere.json: No such file"),
     (in_garden("schemas:\n  x:"), ":4: a schema says something: give it a schema, a file or attributes"),

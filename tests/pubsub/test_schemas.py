@@ -141,10 +141,57 @@ def test_what_is_no_schema_is_refused(world: World, schema: Schema) -> None:
     assert [each.name for each in world.schemas.list_schemas(parent=parent(world))] == [path(world)]
 
 
-def test_protocol_buffers_are_refused_by_name(world: World) -> None:
-    schema = Schema(type_=Schema.Type.PROTOCOL_BUFFER, definition='syntax = "proto3"; message M { string a = 1; }')
-    with pytest.raises(exceptions.MethodNotImplemented, match="PROTOCOL_BUFFER"):
-        world.schemas.create_schema(parent=parent(world), schema=schema, schema_id="other")
+def proto(*fields: str) -> Schema:
+    definition = f'syntax = "proto3"; // \N{SNOWMAN}\nmessage Reading {{ {" ".join(fields)} }}'
+    return Schema(type_=Schema.Type.PROTOCOL_BUFFER, definition=definition)
+
+
+def test_schemas_in_protocol_buffers_have_revisions_and_check_both_encodings(world: World) -> None:
+    client, name = world.schemas, path(world)
+    one, two = proto("string a = 1;"), proto("string a = 1;", "int32 b = 2;")
+    client.validate_schema(parent=parent(world), schema=one)
+    first = client.create_schema(parent=parent(world), schema=one, schema_id="records")
+    second = client.commit_schema(name=name, schema=two)
+    assert (first.type_, first.definition) == (one.type_, one.definition)
+    assert client.get_schema(name=f"{name}@{first.revision_id}") == first
+    assert client.rollback_schema(name=name, revision_id=first.revision_id).definition == one.definition
+    client.delete_schema_revision(request={"name": name, "revision_id": first.revision_id})
+    with pytest.raises(exceptions.InvalidArgument, match="type of a schema cannot change"):
+        client.commit_schema(name=name, schema=avro("a"))
+
+    with_topic(world, first_revision_id=second.revision_id, last_revision_id=second.revision_id)
+    publish(world, b'{"a": "x", "b": 5}')
+    with pytest.raises(exceptions.InvalidArgument, match='Message 1 is not valid.*no field named "c"'):
+        publish(world, b'{"a": "x"}', b'{"c": 5}')
+    updated(world, "schema_settings", schema=name, encoding="BINARY")
+    publish(world, b"\x0a\x01x\x10\x05")
+    with pytest.raises(exceptions.InvalidArgument, match="Message 0 is not valid.the data is not a message Reading"):
+        publish(world, b'{"a": "x"}')
+    assert [each.message.attributes["googclient_schemaencoding"] for each in world.pulled()] == ["JSON", "BINARY"]
+
+
+@pytest.mark.parametrize(("schema", "told"), [
+    (proto("none a = 1;"), 'line 2: "none" is not defined'),
+    (proto("string a = 1; } message B {"), "A schema defines one message on top"),
+    (proto("string a = 1; // " + "x" * 2**18), "at most 262144 bytes"),
+])  # fmt: skip
+def test_what_is_no_schema_in_protocol_buffers_is_refused(world: World, schema: Schema, told: str) -> None:
+    ask = {"parent": parent(world), "schema": schema}
+    for call in (
+        lambda: world.schemas.create_schema(request={**ask, "schema_id": "other"}),
+        lambda: world.schemas.validate_schema(request=ask),
+        lambda: world.schemas.validate_message(request={**ask, "message": b"", "encoding": "BINARY"}),
+    ):
+        with pytest.raises(exceptions.InvalidArgument, match=told):
+            call()
+
+
+def test_a_message_in_protocol_buffers_is_validated_without_a_topic(world: World) -> None:
+    ask = {"parent": parent(world), "schema": proto("string a = 1;")}
+    world.schemas.validate_message(request={**ask, "message": b"\x0a\x01x", "encoding": "BINARY"})
+    world.schemas.validate_message(request={**ask, "message": b'{"a": "x"}', "encoding": "JSON"})
+    with pytest.raises(exceptions.InvalidArgument, match="Message 0 is not valid"):
+        world.schemas.validate_message(request={**ask, "message": b"\x0a", "encoding": "BINARY"})
 
 
 def test_messages_are_validated_without_a_topic(world: World) -> None:

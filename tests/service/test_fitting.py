@@ -8,9 +8,12 @@ import pytest
 
 from ams.core.errors import InvalidInput
 from ams.core.messages import Message, message, parse
+from ams.core.names import SCHEMA_ENCODING_ATTRIBUTE as ENCODING
+from ams.core.names import SCHEMA_NAME_ATTRIBUTE as SCHEMA_NAME
+from ams.core.names import SCHEMA_REVISION_ATTRIBUTE as REVISION
 from ams.core.names import revision_id
 from ams.service.schemas import Schemas
-from ams.service.validators import ENCODING, NO_REVISION_LEFT, REVISION, SCHEMA_NAME
+from ams.service.validators import NO_REVISION_LEFT
 from ams.storage.registry.records import SchemaUse
 from ams.wire.projects import SchemaBody
 from tests.support.use_cases import TOPIC, UseCases

@@ -1,6 +1,8 @@
 """Schemas as a use case: what the contract's rows cannot show one request at a time."""
 
 import asyncio
+import base64
+import json
 from pathlib import Path
 
 import pytest
@@ -57,6 +59,21 @@ async def test_parallel_changes_are_all_made_one_after_the_other(use_cases: UseC
     now = await schemas.show(use_cases.caller, X)
     assert now.revision == made.revision + 2
     assert (now.content.payload, now.content.attributes) == ('{"type":"number"}', '{"closed":true}')
+
+
+async def test_messages_in_protocol_buffers_are_checked_here_and_large_ones_by_a_worker(
+    use_cases: UseCases, schemas: Schemas
+) -> None:
+    definition = 'syntax = "proto3"; message A { string a = 1; }'
+    made = await change(use_cases, schemas, SchemaBody(type="protobuf", schema={"definition": definition}))
+    again = await change(use_cases, schemas, SchemaBody(schema=json.loads(made.content.payload or "")))
+    assert made.content == again.content
+
+    large = b"\x0a\x80\x80\x40" + b"x" * 2**20
+    await publish(use_cases, *(message(base64.b64encode(each).decode()) for each in (b"", b"\x0a\x01x", large)))
+    for data in (b"\x0a", large[:-1]):
+        with pytest.raises(InvalidInput, match="Message 1 is not valid.the data is not a message A"):
+            await publish(use_cases, message(""), message(base64.b64encode(data).decode()))
 
 
 async def test_a_publish_under_way_keeps_the_schema_it_began_with(use_cases: UseCases, schemas: Schemas) -> None:

@@ -13,24 +13,29 @@ import { go, type PageProps } from "../router";
 import { attributesOf, toBase64, visible } from "../text";
 import type { Revision, Schema } from "../wire";
 
-const TYPES = { json: "JSON Schema", avro: "Avro" };
+const TYPES = { json: "JSON Schema", avro: "Avro", protobuf: "Protocol Buffers" };
+
+const SCHEMA_HINT = "JSON, or a definition in Protocol Buffers; empty: anything";
 
 function fieldsOf({ type = "json", schema = {}, attributes = {} }: Partial<Schema>) {
   const placeholder = '{"required": ["site"]}';
   return [
     field("type", "Type", { value: type, options: TYPES }),
-    field("schema", "What payloads must be", { rows: 10, value: text(schema), hint: "JSON; empty: anything" }),
+    field("schema", "What payloads must be", { rows: 10, value: text(schema), hint: SCHEMA_HINT }),
     field("attributes", "What attributes must be", { rows: 3, value: text(attributes), placeholder }),
   ];
 }
 
+/** A part as people write it: of Protocol Buffers the definition, not what the service made of it. */
 function text(part: object | undefined): string {
+  if (part && "descriptor" in part && "definition" in part) return String(part.definition);
   return part && Object.keys(part).length > 0 ? JSON.stringify(part, null, 2) : "";
 }
 
 function bodyOf({ type, schema, attributes }: Values): object {
   const parsed = (part?: string) => (part?.trim() ? (JSON.parse(part) as object) : undefined);
-  return { type, schema: parsed(schema), attributes: parsed(attributes) ?? {} };
+  const content = type === "protobuf" ? { definition: schema } : parsed(schema);
+  return { type, schema: content, attributes: parsed(attributes) ?? {} };
 }
 
 export function Schemas({ params: { project = "" } }: PageProps) {
@@ -109,13 +114,13 @@ function difference(before: string, after: string) {
 }
 
 function Try({ project, base, schema }: { project: string; base: string; schema: Schema }) {
-  const avro = schema.type === "avro";
+  const binary = schema.type !== "json";
   const ofAttributes = text(schema.attributes) !== "";
-  const payload = field("body", avro ? "Payload, as base64" : "Payload", { rows: 8 });
+  const payload = field("body", binary ? "Payload, as base64" : "Payload", { rows: 8 });
   const topic = field("topic", "Topic", { required: true, from: `/projects/${project}/topics` });
   const validate = async ({ body = "", attributes = "" }: Values) => {
-    const data = avro ? body.trim() : toBase64(new TextEncoder().encode(body));
-    const payload = avro ? { data } : (JSON.parse(body || "null") as object);
+    const data = binary ? body.trim() : toBase64(new TextEncoder().encode(body));
+    const payload = binary ? { data } : (JSON.parse(body || "null") as object);
     const message = ofAttributes ? { attributes: attributesOf(attributes), data } : payload;
     return (await post<{ message: string }>(`${base}:validate`, message)).message;
   };

@@ -1,8 +1,9 @@
-/** A message: where it is, its attributes, and its body as JSON, Avro, text or bytes; never as anything that could run. */
+/** A message: where it is, its attributes, and its body as JSON, Avro, Protocol Buffers, text or bytes; never as anything that could run. */
 import type { ComponentChildren } from "preact";
 import { useMemo, useState } from "preact/hooks";
 import { decodeAvro } from "../avro";
 import { bytes as inBytes, plural } from "../format";
+import { decodeProtobuf } from "../protobuf";
 import { asHex, asJson, asText, fromBase64, visible } from "../text";
 import type { PulledMessage, Revision } from "../wire";
 import { Badge, Button, Copy, Time } from "./basics";
@@ -18,13 +19,19 @@ const LONG_VALUE = 200;
 export const VIEWS = { auto: "as it is best read", json: "JSON", text: "text", hex: "hex" };
 export type View = keyof typeof VIEWS;
 
+const DECODERS: Record<string, [(schema: unknown, data: Uint8Array) => unknown, string]> = {
+  avro: [decodeAvro, "Avro"],
+  protobuf: [decodeProtobuf, "Protocol Buffers"],
+};
+
 /** The body as text, in the form asked for where it has it, and the name of that form. */
 function bodyOf(data: Uint8Array, view: View, revisions: Revision[], most: number): [string, string] {
   if (view === "hex") return [asHex(data, most / HEX), "hex"];
   for (const { type, schema } of view === "auto" ? revisions : []) {
-    if (type.toLowerCase() !== "avro") continue;
+    const [decode, form] = DECODERS[type.toLowerCase()] ?? [];
+    if (!decode || !form) continue;
     try {
-      return [JSON.stringify(decodeAvro(schema, data), null, 2), "Avro"];
+      return [JSON.stringify(decode(schema, data), null, 2), form];
     } catch {
       // Of an earlier revision, or older than its schema.
     }

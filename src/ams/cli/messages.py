@@ -5,7 +5,7 @@ import secrets
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from io import BufferedReader
 from itertools import islice
@@ -24,6 +24,7 @@ from ams.client.wire import PulledMessage
 from ams.core import filters
 from ams.core.clock import Milliseconds, publish_time
 from ams.core.errors import InvalidInput
+from ams.core.names import SCHEMA_ENCODING_ATTRIBUTE
 
 CHUNK = 64 * 1024
 """Bytes of standard input taken at once; the lines of a chunk are one request."""
@@ -160,7 +161,8 @@ def pull(
         answer = session.call(wire.pull(session.project, subscription, max_messages=max_messages, wait=wait))
     received = answer.received_messages
     if received or session.for_programs:
-        rows = [row(each.message, each.ordering_key) for each in received]
+        text = body_reader(session)
+        rows = [row(each.message, each.ordering_key, text) for each in received]
         session.show(answer, columns(("ID", "PUBLISHED", "ATTRIBUTES", "DATA"), rows))
     else:
         note("no messages")
@@ -249,17 +251,34 @@ def publish_time_of(message: ReceivedMessage) -> str:
 
 def show_lines(session: Session, messages: Iterable[wire.Message]) -> None:
     """Write messages as they come, a line each."""
+    text = body_reader(session)
     for message in messages:
-        shown = row(message, message.ordering_key)
+        shown = row(message, message.ordering_key, text)
         emit(json_line(message) if session.for_programs else "  ".join(map(printable, shown)))
 
 
-def row(message: wire.PulledMessage, ordering_key: str = "") -> Sequence[str]:
+def row(message: wire.PulledMessage, ordering_key: str, text: Callable[[PulledMessage], str]) -> Sequence[str]:
     """Return id, time, attributes and data of a message as texts; its ordering key stands before the attributes."""
     attributes = [f"{name}={value}" for name, value in message.attributes.items()]
     if ordering_key:
         attributes.insert(0, f"[{ordering_key}]")
-    return message.message_id, message.publish_time, " ".join(attributes), data_text(message)
+    return message.message_id, message.publish_time, " ".join(attributes), text(message)
+
+
+def body_reader(session: Session) -> Callable[[PulledMessage], str]:
+    """Return what writes data as text: of messages in Protocol Buffers JSON, where the user may read their schema."""
+    schemas: dict[tuple[str, str], Any] = {}
+
+    def text(message: PulledMessage) -> str:
+        found = None
+        if message.attributes.get(SCHEMA_ENCODING_ATTRIBUTE) == "BINARY":
+            with suppress(ModuleNotFoundError):  # what it needs comes with the extras service and spark
+                from ams.cli.protobuf_messages import json_text
+
+                found = json_text(session, message, schemas)
+        return found or data_text(message)
+
+    return text
 
 
 def data_text(message: wire.PulledMessage) -> str:

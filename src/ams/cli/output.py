@@ -48,6 +48,11 @@ def json_line(value: object) -> str:
     return _safe(msgspec.json.encode(value).decode())
 
 
+def text_block(text: str) -> str:
+    """Write text of several lines that others wrote; what could draw on a terminal is written as an escape."""
+    return "\n".join(printable(line.expandtabs()) for line in text.strip().splitlines())
+
+
 def _safe(text: str) -> str:
     """Return JSON in which what could draw on a terminal, or turn the order of its text, is written as an escape."""
     if text.isascii() and "\x7f" not in text:

@@ -1,5 +1,6 @@
 """`ams schemas`: what messages must be, and what is wrong with those that are not."""
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -9,9 +10,10 @@ from ams.cli.arguments import AttributePairs, SchemaName, TopicName, option, pai
 from ams.cli.command import Group, Session
 from ams.cli.exits import Usage
 from ams.cli.messages import content_of
-from ams.cli.output import columns, document, fields, short_name
+from ams.cli.output import columns, document, fields, short_name, text_block
 from ams.client import wire
 from ams.client.wire import Call
+from ams.wire.projects import DEFINITION, DESCRIPTOR
 
 app = Group(
     "ams schemas create reading --file reading.json",
@@ -25,9 +27,13 @@ class Kind(StrEnum):
 
     JSON = "json"
     AVRO = "avro"
+    PROTOBUF = "protobuf"
 
 
-File = Annotated[str | None, option("What payloads must be, as JSON; - is standard input.", metavar="FILE")]
+File = Annotated[
+    str | None,
+    option("What payloads must be, as JSON, or a definition for --type protobuf; - is standard input.", metavar="FILE"),
+]
 Attributes = Annotated[str | None, option("What attributes must be, as JSON; - is standard input.", metavar="FILE")]
 
 
@@ -35,7 +41,7 @@ def _text(schema: wire.Schema) -> str:
     lines = [fields({"schema": short_name(schema.name), "type": schema.type, "uuid": schema.uuid})]
     for name, part in (("payload", schema.schema), ("attributes", schema.attributes)):
         if part:
-            lines.append(f"{name}\n{document(part)}")
+            lines.append(f"{name}\n{_shown(part)}")
     return "\n".join(lines)
 
 
@@ -55,7 +61,7 @@ def create(
     """Make a schema of payloads (--file), of attributes (--attributes), or of both."""
     if file is None and attributes is None:
         raise Usage("give --file or --attributes, or both: what payloads or attributes must be")
-    content, rules = _parts(file, attributes)
+    content, rules = _parts(file, attributes, kind)
     return wire.create_schema(session.project, schema, content, kind=kind, attributes=rules)
 
 
@@ -75,7 +81,7 @@ def _revisions(found: wire.Revisions) -> str:
     lines = []
     for each in found.revisions:
         lines.append(fields({"revision": each.revision, "created": each.created_on, "type": each.type}))
-        lines += [document(part) for part in (each.schema, each.attributes) if part]
+        lines += [_shown(part) for part in (each.schema, each.attributes) if part]
     return "\n".join(lines)
 
 
@@ -98,7 +104,7 @@ def update(
     """Change a schema, in force from the next publish on; what is not given stays."""
     if attributes is not None and no_attributes:
         raise Usage("give --attributes or --no-attributes, not both")
-    content, rules = _parts(file, attributes)
+    content, rules = _parts(file, attributes, kind)
     return wire.update_schema(
         session.project, schema, content, name=rename, kind=kind or "", attributes={} if no_attributes else rules
     )
@@ -128,7 +134,7 @@ def validate(
     asked = session.call(wire.get_schema(session.project, schema))
     if asked.attributes:
         call = wire.validate_message(session.project, schema, wire.message(payload, attributes))
-    elif asked.type == Kind.AVRO:
+    elif asked.type in (Kind.AVRO, Kind.PROTOBUF):
         call = wire.validate_datum(session.project, schema, payload)
     else:
         call = wire.validate_document(session.project, schema, payload)
@@ -153,10 +159,19 @@ def dry_run(
     return wire.dry_run(session.project, schema, topic, messages)
 
 
-def _parts(file: str | None, attributes: str | None) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+def _parts(
+    file: str | None, attributes: str | None, kind: Kind | None
+) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
     if file == attributes == "-":
         raise Usage("standard input can be one of --file and --attributes")
+    if kind is Kind.PROTOBUF and file is not None:
+        return {DEFINITION: content_of(file).decode(errors="replace")}, _object(attributes)
     return _object(file), _object(attributes)
+
+
+def _shown(part: Mapping[str, Any]) -> str:
+    """Return a part as people read it: of Protocol Buffers the definition, not what the service made of it."""
+    return text_block(part[DEFINITION]) if DESCRIPTOR in part else document(part)
 
 
 def _object(file: str | None) -> dict[str, Any] | None:

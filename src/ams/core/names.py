@@ -32,6 +32,9 @@ TokenId = NewType("TokenId", str)  # lower-case uuid text of a named token
 TopicId = NewType("TopicId", bytes)  # the 16 bytes of a topic's uuid; the key of its log
 Offset = NewType("Offset", int)  # place of a message in its topic, from 0; the message id is this number in decimal
 
+SCHEMA_NAME_ATTRIBUTE, SCHEMA_ENCODING_ATTRIBUTE = "googclient_schemaname", "googclient_schemaencoding"
+SCHEMA_REVISION_ATTRIBUTE = "googclient_schemarevisionid"
+"""Attributes that say which schema a message keeps, where a client of Google's Pub/Sub attached it."""
 MAX_NAME = 255
 _NAME = re.compile(r"[a-zA-Z0-9_-]+")
 _MAX_INT64 = 2**63 - 1

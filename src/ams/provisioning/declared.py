@@ -7,7 +7,7 @@ what exists are all that were read. Both spell values alike, so that equal means
     project       description: text; retention: seconds, 0 = the service's; quotas: its own, by name;
                   strictData: whether data that is not base64 is refused
     member        roles: sorted names
-    schema        type: json or avro; schema, attributes: JSON objects
+    schema        type: json, avro or protobuf; schema, attributes: JSON objects
     topic         schema: name, "" = none; retention: seconds, 0 = the project's; access: sorted names
     subscription  topic: name; ackDeadline: seconds; push: fields of pushConfig, {} = pull; access: sorted names;
                   type: ordered or parallel; options as in the API, nothing is {} or ""

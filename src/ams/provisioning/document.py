@@ -23,6 +23,7 @@ from ams.core.settings import retention_seconds, size_number
 from ams.core.yaml_tree import FileLine, Value, bad, read_capped, read_tree
 from ams.provisioning import parallel
 from ams.provisioning.declared import Declared, Fields, Key, Kind, Reference
+from ams.wire.projects import DEFINITION
 
 ALL = "all"  # rights of a token that has all of its user's
 KEY_ID = "key_id"  # of a named token that is a key; it is never declared
@@ -30,6 +31,7 @@ TOKEN_FILE = "token_file"  # noqa: S105  # the name of a field
 MAX_NUMBER = 2**31 - 1
 MAX_ATTEMPTS = 1000
 MAX_OUTSTANDING = 1000  # of deliveries of a message (docs/reference/push.md)
+SCHEMA_TYPES = ("json", "avro", "protobuf")
 PROJECT_ROLES = ("consumer", "project_admin", "publisher")
 """Roles in a project: three, whatever the roles file of the service says (HTTP contract 3.3)."""
 
@@ -62,22 +64,24 @@ def _schema_fields(value: Value, folder: str) -> Fields:
     said = value.mapping(("type", "schema", "file", "attributes"))
     if "schema" in said and "file" in said:
         raise bad(said["file"].place, "give the schema here or in a file, not both")
-    content = _schema_file(said["file"], folder) if "file" in said else _object(said.get("schema"))
+    kind = said["type"].text().lower() if "type" in said else "json"
+    content = _schema_file(said["file"], folder, kind) if "file" in said else _object(said.get("schema"))
     attributes = _object(said.get("attributes"))
     if not content and not attributes:
         raise bad(value.place, "a schema says something: give it a schema, a file or attributes")
-    kind = said["type"].text().lower() if "type" in said else "json"
-    if kind not in ("json", "avro"):
-        raise bad(said["type"].place, "the type of a schema is json or avro")
+    if kind not in SCHEMA_TYPES:
+        raise bad(said["type"].place, f"the type of a schema is {', '.join(SCHEMA_TYPES)}")
     return {"type": kind, "schema": content, "attributes": attributes}
 
 
-def _schema_file(value: Value, folder: str) -> Any:
+def _schema_file(value: Value, folder: str, kind: str) -> Any:
     path = os.path.join(folder, value.text())
     try:
+        if kind == "protobuf":
+            return {DEFINITION: read_capped(path).decode()}
         found = json.loads(read_capped(path))
     except (ValueError, RecursionError):
-        raise bad(value.place, f"{path} is not JSON") from None
+        raise bad(value.place, f"{path} is not {'text' if kind == 'protobuf' else 'JSON'}") from None
     if not isinstance(found, dict):
         raise bad(value.place, f"{path} does not hold an object")
     return found

@@ -18,6 +18,7 @@ from ams.core.yaml_tree import bad
 from ams.provisioning import parallel
 from ams.provisioning.declared import SECRETS, Ask, Change, Declared, Existing, Fields, Key, Kind, Step
 from ams.provisioning.document import ALL, ISSUER, KEY_ID, SERVICE_TYPE, TOKEN_FILE, USER
+from ams.wire.projects import DESCRIPTOR
 
 T = TypeVar("T")
 _PAGE = 500  # resources asked for at once
@@ -282,7 +283,9 @@ class _State:
 
     def _schemas(self, project: str) -> Iterator[tuple[Key, Fields]]:
         for schema in self._ask(wire.list_schemas(project)).schemas:
-            fields = {"type": schema.type, "schema": schema.schema, "attributes": schema.attributes}
+            made = DESCRIPTOR if schema.type == "protobuf" else ""  # by the service, of what is declared
+            content = {name: part for name, part in schema.schema.items() if name != made}
+            fields = {"type": schema.type, "schema": content, "attributes": schema.attributes}
             yield Key(Kind.SCHEMA, project, short_name(schema.name)), fields
 
     def _topics(self, project: str) -> Iterator[tuple[Key, Fields]]:

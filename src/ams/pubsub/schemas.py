@@ -1,8 +1,7 @@
-"""The service SchemaService: schemas in Avro and their revisions, which are those of AMS.
+"""The service SchemaService: schemas in Avro and Protocol Buffers, and their revisions, which are those of AMS.
 
 A revision's id is made of the schema's identity and the revision's number (`revision_id`). A schema in JSON Schema,
-which Google does not have, is shown with the type 0. Protocol Buffers are refused by name: a page in `docs/decisions`
-says why.
+which Google does not have, is shown with the type 0.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +13,7 @@ from ams.core.names import SchemaName, is_name, revision_id
 from ams.pubsub import fields
 from ams.pubsub import protos as pb
 from ams.pubsub.calls import Call, ChangeRpc, Rpc
-from ams.pubsub.errors import Missing, NotSupported
+from ams.pubsub.errors import Missing
 from ams.pubsub.fields import SCHEMAS, Name
 from ams.pubsub.leasing import PART
 from ams.pubsub.messages import in_answers
@@ -22,13 +21,16 @@ from ams.pubsub.protos import Message
 from ams.service.schemas import Schemas
 from ams.service.validators import MOST_REVISIONS
 from ams.storage.registry.records import Schema, SchemaContent
-from ams.validation.compiled import MAX_BYTES
-from ams.wire.projects import SchemaBody
+from ams.validation.compiled import AVRO, MAX_BYTES, PROTOBUF
+from ams.validation.protobuf import definition_of
+from ams.wire.projects import DEFINITION, SchemaBody
 
 NAME = "google.pubsub.v1.SchemaService"
 ENCODINGS: Mapping[int, str] = {1: "JSON", 2: "BINARY"}
 _BASIC, _FULL = 1, 2  # views of a schema
 _NO_TYPE, _PROTOBUF, _AVRO = 0, 1, 2
+_TYPES: Mapping[str, int] = {PROTOBUF: _PROTOBUF, AVRO: _AVRO}
+_REFUSED = {"compiled_proto_schema": "the definition is compiled here"}
 _MOST_FULL = 100  # schemas of a page that has their definitions
 _MOST_DIGITS = 18  # of the number of a revision
 _parent = fields.name_at("parent")
@@ -119,7 +121,7 @@ class SchemaRpcs:
         """Ask whether this could be made a schema."""
         if request.schema.name:
             fields.read_name(request.schema.name, SCHEMAS)
-        await self._schemas.check(_content(request.schema))
+        await self._schemas.check(call.caller.here.id, _content(request.schema))
         return pb.ValidateSchemaResponse()
 
     async def validate_message(self, call: Call, request: Message) -> Message:
@@ -155,33 +157,41 @@ def _shown(call: Call, schema: Schema, view: int) -> Message:
     content = schema.content
     return pb.Schema(
         name=Name(call.project, SCHEMAS, schema.name).path,
-        type_=_AVRO if content.type == "avro" else _NO_TYPE,
-        definition=(content.payload or "{}") if view == _FULL else "",
+        type_=_TYPES.get(content.type, _NO_TYPE),
+        definition=_definition(content) if view == _FULL else "",
         revision_id=revision_id(schema.id, schema.revision),
         revision_create_time=fields.timestamp(schema.created_on),
     )
 
 
+def _definition(content: SchemaContent) -> str:
+    payload = content.payload or "{}"
+    return definition_of(payload) if content.type == PROTOBUF else payload
+
+
 def _content(schema: Message) -> SchemaContent:
-    """Return what a request says of a schema; raise `InvalidInput`, `NotSupported` for Protocol Buffers."""
-    if schema.type_ == _PROTOBUF:
-        raise NotSupported("Schemas of the type PROTOCOL_BUFFER are not supported: only those of the type AVRO are.")
-    if schema.type_ != _AVRO:
-        raise InvalidInput("The type of a schema must be AVRO (argument=schema.type).")
+    """Return what a request says of a schema, not compiled yet; raise `InvalidInput`."""
+    if schema.type_ not in _TYPES.values():
+        raise InvalidInput("The type of a schema must be AVRO or PROTOCOL_BUFFER (argument=schema.type).")
     if len(schema.definition.encode()) > MAX_BYTES:  # as it is kept, with all its white space
         raise InvalidInput(f"The definition of a schema has at most {MAX_BYTES} bytes (argument=schema.definition).")
+    if schema.type_ == _PROTOBUF:
+        fields.refuse(schema, _REFUSED)
+        return SchemaContent(PROTOBUF, msgspec.json.encode({DEFINITION: schema.definition}).decode(), None)
     try:
         is_object = isinstance(msgspec.json.decode(schema.definition), dict)
     except (ValueError, RecursionError):
         is_object = False
     if not is_object:
         raise InvalidInput("The definition of a schema must be an object of JSON (argument=schema.definition).")
-    return SchemaContent("avro", schema.definition, None)
+    return SchemaContent(AVRO, schema.definition, None)
 
 
 def _details(schema: Message) -> SchemaBody:
     """Return the same for the use case; the definition is kept as it was written, to the byte."""
     content = _content(schema)
+    if content.type == PROTOBUF:
+        return SchemaBody(type=content.type, schema={DEFINITION: schema.definition})
     return SchemaBody(type=content.type, schema=msgspec.Raw(schema.definition))  # type: ignore[arg-type]
 
 

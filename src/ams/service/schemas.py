@@ -25,11 +25,12 @@ from ams.storage.log.base import Log
 from ams.storage.registry.records import Schema, SchemaContent
 from ams.storage.registry.registry import Registry
 from ams.storage.registry.schemas import NO_REVISION, NO_SCHEMA
+from ams.validation.compiled import AVRO, JSON, PROTOBUF
 from ams.validation.long_checks import MESSAGE, Piece
-from ams.wire.projects import DryRun, RefusedMessage, SchemaBody
+from ams.wire.projects import DEFINITION, DryRun, RefusedMessage, SchemaBody
 
 T = TypeVar("T")
-TYPES = ("json", "avro")
+TYPES = (JSON, AVRO, PROTOBUF)
 MAX_DRY_RUN = 10_000
 """Messages a dry run looks at; larger wishes are cut."""
 MAX_REASONS = 20
@@ -64,12 +65,13 @@ class Schemas:
         if details.schema is None and not details.attributes:
             raise InvalidInput("Invalid Schema Arguments")
         try:
-            content = SchemaContent(_type(details.type), _text(details.schema), _text(details.attributes or None))
+            kind = _type(details.type)
+            content = SchemaContent(kind, _payload(kind, details.schema), _text(details.attributes or None))
         except InvalidInput:
             await self._registry.schemas.require_new(caller.here.id, name, None)  # a name that is taken is said first
             raise
         await self._registry.schemas.require_new(caller.here.id, name, content)  # a check takes long
-        await self.check(content)
+        content = await self.check(caller.here.id, content)
         return await self._registry.schemas.create(caller.here.id, name, content)
 
     async def update(self, caller: Caller, schema: Schema, details: SchemaBody) -> Schema:
@@ -84,7 +86,7 @@ class Schemas:
             if content:
                 room = {SCHEMA_BYTES: content.bytes + REVISION_BYTES}
                 await self._registry.quotas.require_room(schema.project_id, room)
-                await self.check(content)
+                content = await self.check(schema.project_id, content)
             updated = await self._registry.schemas.update(
                 schema, name=new_name, content=content, expected=caller.expected
             )
@@ -126,13 +128,15 @@ class Schemas:
         schema = await self.show(caller, name)
         required(await self._registry.schemas.delete(schema.id, caller.expected), NotFound(NO_SCHEMA))
 
-    async def check(self, content: SchemaContent) -> None:
-        """Raise `InvalidInput` for content that cannot be made a schema."""
+    async def check(self, project: ProjectId, content: SchemaContent) -> SchemaContent:
+        """Return content as it is stored; raise `InvalidInput` for what cannot be a schema, `Overloaded`."""
         if content.payload is None and content.attributes is None:
             raise InvalidInput("A schema without a payload schema needs attributes")
         if content.payload is None and content.type != "json":
             raise InvalidInput("A schema of attributes alone has the type json")
+        content = await self._validators.described(project, content)
         await compiled(content)
+        return content
 
     async def validate_payload(self, caller: Caller, content: SchemaContent, payload: bytes, encoding: str) -> None:
         """Ask what may be a schema about one payload, as number 0. Raises as `validate`, and as `check`."""
@@ -190,7 +194,7 @@ class Schemas:
 def _type(said: str | None) -> str:
     found = (said or "").lower()
     if found not in TYPES:
-        raise InvalidInput("Schema type can only be 'json' or 'avro'")
+        raise InvalidInput("Schema type can only be 'json', 'avro' or 'protobuf'")
     return found
 
 
@@ -198,12 +202,20 @@ def _text(part: Mapping[str, Any] | None) -> str | None:
     return None if part is None else msgspec.json.encode(part).decode()
 
 
+def _payload(kind: str, part: Mapping[str, Any] | None) -> str | None:
+    """Of Protocol Buffers only the definition: the descriptor is made here, also when one that was shown comes back."""
+    if kind == PROTOBUF and part is not None:
+        part = {DEFINITION: part.get(DEFINITION)}
+    return _text(part)
+
+
 def _changed(old: SchemaContent, details: SchemaBody) -> SchemaContent | None:
     if not details.type and not details.schema and details.attributes is None:
         return None
+    kind = _type(details.type) if details.type else old.type
     return SchemaContent(
-        _type(details.type) if details.type else old.type,
-        _text(details.schema) if details.schema else old.payload,
+        kind,
+        _payload(kind, details.schema) if details.schema else old.payload,
         old.attributes if details.attributes is None else _text(details.attributes or None),
     )
 

@@ -13,21 +13,30 @@ import msgspec
 
 from ams.core.errors import InvalidInput, NotFound, Unusable
 from ams.core.messages import Batch, Message, batch_of, message
-from ams.core.names import ProjectId, SchemaId, revision_id, schema_path
+from ams.core.names import (
+    SCHEMA_ENCODING_ATTRIBUTE,
+    SCHEMA_NAME_ATTRIBUTE,
+    SCHEMA_REVISION_ATTRIBUTE,
+    ProjectId,
+    SchemaId,
+    revision_id,
+    schema_path,
+)
 from ams.service.lookup import required
 from ams.storage.database.invalidation import Cache
 from ams.storage.registry.records import AttachedSchema, SchemaContent
 from ams.storage.registry.registry import Registry
 from ams.storage.registry.schemas import NO_SCHEMA
 from ams.validation import Compiled, compile_stored
+from ams.validation.compiled import PROTOBUF
 from ams.validation.cost import INLINE, Budget, TooMuch, Watch
 from ams.validation.long_checks import DATA, MESSAGE, PAYLOAD, SECONDS, LongChecks, Piece, Refusal, Task
+from ams.validation.protobuf import definition_of, is_compiled, with_descriptor
 
 MAX_COMPILED = 2**26
 """Bytes of memory for compiled revisions: thousands of usual ones, a few of the largest."""
 
 MOST_REVISIONS = 20
-SCHEMA_NAME, ENCODING, REVISION = "googclient_schemaname", "googclient_schemaencoding", "googclient_schemarevisionid"
 NO_REVISION_LEFT = "The schema of the topic has none of the revisions left that messages may keep"
 
 Candidate = Message | str | bytes
@@ -110,6 +119,7 @@ class Validators:
 
     async def ask_content(self, project: ProjectId, content: SchemaContent, payload: bytes, encoding: str) -> None:
         """Ask a schema that need not be stored about one payload, as number 0; raise as `compiled` and `check`."""
+        content = await self.described(project, content)
         asked = await compiled(content, encoding)
         try:
             asked.check_payload(0, payload, Budget(INLINE))
@@ -117,6 +127,14 @@ class Validators:
             task = _task(content, [_piece_of(0, payload)], False, encoding)
             for refused in await self._long_checks.check(project, task):
                 raise InvalidInput(refused.text) from None
+
+    async def described(self, project: ProjectId, content: SchemaContent) -> SchemaContent:
+        """Return content as it is stored: Protocol Buffers are compiled once. Raises as `LongChecks.compile`."""
+        if content.type != PROTOBUF or content.payload is None or is_compiled(content.payload):
+            return content
+        definition = definition_of(content.payload)
+        descriptor = await self._long_checks.compile(project, definition)
+        return replace(content, payload=with_descriptor(definition, descriptor))
 
     async def of(self, schema: SchemaId, revision: int, encoding: str = "") -> Compiled:
         """Return a compiled revision; raise `NotFound` when there is none, `Unusable` when it cannot be compiled."""
@@ -202,12 +220,13 @@ class Fitting:
     async def fitted(self, messages: Sequence[Message]) -> Batch:
         """Return the messages to be stored; raise as `Validators.check`, with reasons of the newest revision."""
         kept, schema = await self._revisions(messages), self.schema
-        labels = {SCHEMA_NAME: schema_path(self.project_name, schema.name), ENCODING: schema.encoding}
+        name = schema_path(self.project_name, schema.name)
+        labels = {SCHEMA_NAME_ATTRIBUTE: name, SCHEMA_ENCODING_ATTRIBUTE: schema.encoding}
         return batch_of(
             [
                 message(
                     each.data,
-                    {**each.attributes, **labels, REVISION: revision_id(schema.id, kept[index])},
+                    {**each.attributes, **labels, SCHEMA_REVISION_ATTRIBUTE: revision_id(schema.id, kept[index])},
                     each.ordering_key,
                 )
                 for index, each in enumerate(messages)

@@ -141,7 +141,7 @@ class Revision(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_de
     """A schema as it was at one time; payload and attributes are texts that hold JSON."""
 
     revision: Number
-    type: Literal["json", "avro"]
+    type: Literal["json", "avro", "protobuf"]
     payload: str | None = None
     attributes: str | None = None
     created_on: Time | None = None

@@ -4,6 +4,8 @@ compiled             one revision of a schema, ready to check payloads and attri
 json_schema          payloads in JSON, against JSON Schema
 references           targets of a `$ref`: within its schema only
 avro                 payloads in Avro, binary or in Avro's JSON encoding
+protobuf             payloads in Protocol Buffers, binary or in their JSON encoding
+protobuf_compiler    descriptors of definitions in Protocol Buffers, by protoc in a worker
 cost                 the cost of a check, counted before it is done
 long_checks          checks that may take long, by worker processes (`ams.workers`)
 violations           errors of a message, in the words of the contract

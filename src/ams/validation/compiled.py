@@ -20,9 +20,10 @@ from ams.core.messages import Batch, Message, decoded_data
 from ams.validation.avro import AvroSchema, json_schema
 from ams.validation.cost import EACH, HEAVY, LARGE, LIGHT, MAX_DEPTH, Budget, Watch, matcher, pattern_work
 from ams.validation.json_schema import JsonSchema
+from ams.validation.protobuf import ProtobufSchema, descriptor_of
 from ams.validation.violations import Violation, quoted, violations_text
 
-JSON, AVRO = "json", "avro"
+JSON, AVRO, PROTOBUF = "json", "avro", "protobuf"
 JSON_ENCODING = "JSON"
 _ALPHABET = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")
 MAX_BYTES = 256 * 1024  # of a schema written as JSON
@@ -81,7 +82,7 @@ class AttributeRules:
 class Compiled:
     """A compiled revision, of at most so many bytes; a part that is None allows anything."""
 
-    payload: AvroSchema | JsonSchema | None
+    payload: AvroSchema | JsonSchema | ProtobufSchema | None
     attributes: AttributeRules | None
     memory: int = 0
 
@@ -111,10 +112,13 @@ class Compiled:
 def compile_schema(
     kind: str, schema: dict[str, Any] | None, attributes: Mapping[str, Any] | None, encoding: str = ""
 ) -> Compiled:
-    """Compile a json or avro revision; in a thread, as it may take a second. Raises `InvalidInput`.
+    """Compile a revision; in a thread, as it may take a second. Raises `InvalidInput`.
 
-    Avro's payloads are in its JSON encoding if `encoding` is `JSON`, else binary.
+    Payloads of Avro and Protocol Buffers are in their JSON encoding if `encoding` is `JSON`, else binary.
     """
+    if schema is not None and kind == PROTOBUF:
+        made = ProtobufSchema(descriptor_of(schema), is_json=encoding == JSON_ENCODING)
+        return Compiled(made, _rules(attributes), check_size(attributes) + made.memory)
     memory = check_size([schema, attributes])
     if schema is not None and kind == AVRO and encoding == JSON_ENCODING:
         kind, schema = JSON, json_schema(schema)
@@ -122,7 +126,11 @@ def compile_schema(
     payload: AvroSchema | JsonSchema | None = None
     if schema is not None:
         payload = AvroSchema(schema) if kind == AVRO else JsonSchema(schema)
-    return Compiled(payload, AttributeRules(attributes) if attributes is not None else None, memory)
+    return Compiled(payload, _rules(attributes), memory)
+
+
+def _rules(attributes: Mapping[str, Any] | None) -> AttributeRules | None:
+    return AttributeRules(attributes) if attributes is not None else None
 
 
 def compile_stored(kind: str, schema: str | None, attributes: str | None, encoding: str = "") -> Compiled:

@@ -1,6 +1,7 @@
 """Long checks: messages whose check may take long go to worker processes, in limited time and memory.
 
-`check_pieces` and `Checker` run in the worker (`ams.workers`), `LongChecks` in the service.
+So do definitions in Protocol Buffers, to be compiled. `check_pieces`, `compile_definition` and `Checker` run in the
+worker (`ams.workers`), `LongChecks` in the service.
 """
 
 from collections import Counter
@@ -13,13 +14,18 @@ import msgspec
 from ams.core.cache import LruCache
 from ams.core.errors import InvalidInput, Overloaded
 from ams.core.messages import parse
-from ams.validation.compiled import Compiled, compile_stored
+from ams.validation.compiled import MAX_BYTES, Compiled, compile_stored
 from ams.validation.cost import Budget
+from ams.validation.protobuf_compiler import compile_definition
 from ams.workers import NoWorker, Pool, TaskFailed
+from ams.workers.program import Job
 
 SECONDS = 5.0  # for one task
+COMPILE_SECONDS = 20.0  # for a definition: a worker's first one loads the compiler; its processor's time is limited too
 MAX_WAITING = 8  # tasks of one project that wait; more are refused
 _KEPT = 16  # compiled revisions kept by a worker
+_NO_CHECKER = "Messages that need a long check cannot be checked now"
+_NO_COMPILER = "A schema in Protocol Buffers cannot be compiled now"
 MESSAGE, DATA, PAYLOAD = "message", "data", "payload"
 
 
@@ -103,21 +109,32 @@ class LongChecks:
 
     async def check(self, project: Hashable, task: Task) -> Sequence[Refusal]:
         """Return the refused pieces; the first only, unless all are asked for. Raises `InvalidInput`, `Overloaded`."""
-        if self._tasks[project] > MAX_WAITING:
-            raise Overloaded("Too many messages of this project wait for a long check")
-        self._tasks[project] += 1
         try:
-            parts, seconds = [_encode(task)], self._seconds
-            async with self._pool.done(project, check_pieces, parts, seconds=seconds, long=True) as [refused]:
-                return _refusals(refused)
-        except NoWorker:
-            stopping = "The service is stopping"
-            text = stopping if self._pool.is_closed else "Messages that need a long check cannot be checked now"
-            raise Overloaded(text) from None
+            return _refusals(await self._done(project, check_pieces, _encode(task), self._seconds, _NO_CHECKER))
         except TaskFailed:
             first, last = task.pieces[0].index, task.pieces[-1].index
             which = f"Message {first} takes" if first == last else f"Messages {first} to {last} take"
             raise InvalidInput(f"{which} too long or too much memory to check against the schema") from None
+
+    async def compile(self, project: Hashable, definition: str) -> bytes:
+        """Return the descriptor of a definition in Protocol Buffers. Raises `InvalidInput`, `Overloaded`."""
+        encoded = definition.encode()
+        if len(encoded) > MAX_BYTES:
+            raise InvalidInput(f"Schema is too large: at most {MAX_BYTES} bytes")
+        try:
+            return await self._done(project, compile_definition, encoded, COMPILE_SECONDS, _NO_COMPILER)
+        except TaskFailed:
+            raise InvalidInput("Schema takes too long or too much memory to compile") from None
+
+    async def _done(self, project: Hashable, job: Job, part: bytes, seconds: float, unavailable: str) -> bytes:
+        if self._tasks[project] > MAX_WAITING:
+            raise Overloaded("Too many messages of this project wait for a long check")
+        self._tasks[project] += 1
+        try:
+            async with self._pool.done(project, job, [part], seconds=seconds, long=True) as [made]:
+                return bytes(made)
+        except NoWorker:
+            raise Overloaded("The service is stopping" if self._pool.is_closed else unavailable) from None
         finally:
             self._tasks[project] -= 1
             if not self._tasks[project]:

@@ -126,6 +126,10 @@ class TopicOffsets(Object, frozen=True):
     max: int
 
 
+DEFINITION, DESCRIPTOR = "definition", "descriptor"
+"""Members of `schema` with the type protobuf: the definition, and what the service made of it, as base64."""
+
+
 class SchemaBody(Request, frozen=True):
     """What is said of a schema; `name`, in an update only, is the new one as a reference."""
 
@@ -143,7 +147,7 @@ class DryRunBody(Request, frozen=True):
 
 
 class CandidateBody(Request, frozen=True):
-    """What a schema is asked about: a message, base64 `data` alone for avro, or any JSON document for json."""
+    """What a schema is asked about: a message, base64 `data` alone (avro, protobuf), or any JSON document (json)."""
 
     data: str | None = None
     attributes: dict[str, str] | None = None
@@ -154,7 +158,7 @@ class Schema(Object, frozen=True):
 
     uuid: str
     name: str  # its resource name, `projects/P/schemas/X`
-    type: str  # `json` or `avro`
+    type: str  # `json`, `avro` or `protobuf`
     schema: dict[str, Any]  # what payloads must be; empty in a schema of attributes alone
     attributes: dict[str, Any] = msgspec.field(default_factory=dict)  # what attributes must be; empty: anything
 

@@ -52,6 +52,12 @@ def test_what_is_declared_is_made_and_a_second_run_has_nothing_to_do(ams: Ams, f
     assert ams("acl", "show", "topics/readings").stdout.split() == ["USER", f"{files.project}-sensor"]
 
 
+def test_a_schema_in_protocol_buffers_is_declared_by_its_file(files: Files, tmp_path: Path) -> None:
+    (tmp_path / "a.proto").write_text('syntax = "proto3"; message A {}')
+
+    files.settle("projects: {PROJECT: {schemas: {a: {type: protobuf, file: a.proto}}}}")
+
+
 def test_a_dry_run_changes_nothing_nor_does_a_run_without_yes_where_nobody_can_be_asked(ams: Ams, files: Files) -> None:
     ran = files.apply(SUBSCRIBED, "--dry-run")
     told = files.apply("projects: {PROJECT: {topics: {jobs: }}}", "--dry-run", "-o", "json")

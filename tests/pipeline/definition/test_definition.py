@@ -166,10 +166,12 @@ WRONG_STEPS = [
 """Behind `parse`."""
 WRONG_PARSING = [
     ("{derive: {a: '1'}}, {parse: {format: json}}", "only filter can stand before parse"),
-    ("{parse: {format: xml}}", "'xml' is none of json, avro, text"),
+    ("{parse: {format: xml}}", "'xml' is none of json, avro, protobuf, text"),
     ("{parse: {format: json}}", "fields must be said"), ("{parse: {format: avro}}", "schema must be said"),
     ("{parse: {format: text, fields: {a: string, b: string}}}", "several fields need a separator"),
     ("{parse: {format: text, fields: {a: [string]}}}", "text holds no array"),
+    ("{parse: {format: protobuf, fields: {a: string}}}", "schema must be said"),
+    ("{parse: {format: protobuf, fields: {a: string}, schema: sites.csv}}", "line 1: Expected top-level statement"),
     ("{parse: {format: avro, schema: none.avsc}}", "No such file or directory"),
     ("{parse: {format: json, fields: {a: {b: string, B: string}}}}", "'B' and 'b' are one to"),
 ]  # fmt: skip

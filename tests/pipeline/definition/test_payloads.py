@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructField, StructType
 
 from ams.pipeline.columns import MESSAGES
-from ams.pipeline.definition.payloads import Avro, Json, Text
+from ams.pipeline.definition.payloads import Avro, Json, Protobuf, Text
 from ams.pipeline.errors import Broken, PipelineError
 from ams.pipeline.expressions import types
 from ams.pipeline.parsing import Parse, _mapper, _parsed_schema
+from ams.pipeline.protobuf import compile_definition
 
 FIELDS = {
     "site": types.STRING, "jobs": types.BIGINT, "wall": types.DOUBLE, "ok": types.BOOLEAN, "at": types.TIMESTAMP,
@@ -131,6 +132,33 @@ def test_avro_is_read_one_datum_a_message_or_several() -> None:
     assert [each["site"] for each in read(Avro(AVRO, schema=SCHEMA, packed=True), both)] == ["A", "B"]
     assert read(Avro(AVRO, schema=SCHEMA), both) == ["not Avro of this schema: bytes are left over"]
     assert read(Avro(AVRO, schema=SCHEMA), b"") == ["not Avro of this schema: EOFError"]
+
+
+def test_protocol_buffers_are_read_as_their_json_with_numbers_as_numbers() -> None:
+    descriptor = compile_definition("""syntax = "proto3"; import "google/protobuf/timestamp.proto";
+        message M { message Part { int64 number = 1; } string site_name = 1; int64 far = 2; double wall = 3;
+        repeated Part parts = 4; google.protobuf.Timestamp at = 5; map<string, uint64> counts = 6; bytes raw = 7; }""")
+    part = types.struct({"number": types.BIGINT})
+    fields = {
+        "site_name": types.STRING, "far": types.BIGINT, "wall": types.DOUBLE, "parts": ArrayType(part),
+        "at": types.TIMESTAMP, "counts": MapType(types.STRING, types.BIGINT), "raw": types.BINARY,
+    }  # fmt: skip
+    parse = Protobuf(fields, descriptor=descriptor)
+
+    whole = (
+        b"\x0a\x01x\x10\x85\x80\x80\x80\x80\x80\x80\x80\x01\x22\x02\x08\x07\x2a\x02\x08\x05"
+        + b"\x32\x05\x0a\x01a\x10\x03\x3a\x01\xff"
+    )
+    assert read(parse, whole) == [{
+        "site_name": "x", "far": 2**56 + 5, "wall": 0.0, "parts": [{"number": 7}], "raw": b"\xff",
+        "at": datetime(1970, 1, 1, 0, 0, 5, tzinfo=UTC), "counts": {"a": 3}, "attributes": ATTRIBUTES,
+    }]  # fmt: skip
+    assert read(Protobuf({"site_name": types.BIGINT}, descriptor=descriptor), whole) == [
+        "field site_name: bigint is expected, not text"
+    ]
+    assert read(parse, b"x") == [
+        "not Protocol Buffers of this schema: the data is not a message M in the binary encoding"
+    ]
 
 
 @given(st.binary(max_size=60))

@@ -287,6 +287,15 @@ def test_a_datum_of_avro_is_read_as_the_service_reads_it() -> None:
         assert refusal == "Message 3 is not valid.1 bytes left over after the datum"
 
 
+def test_a_file_in_protocol_buffers_says_what_payloads_must_be(tmp_path: Path) -> None:
+    (tmp_path / "m.proto").write_text('syntax = "proto3"; message M { string a = 1; }')
+    rules = schema_check.of_files("protobuf", str(tmp_path / "m.proto"), "")
+
+    with schema_check.Verdicts(rules) as verdicts:
+        assert verdicts.refusal(0, b"\x0a\x01x", {}) is None
+        assert verdicts.refusal(3, b"\x0a", {}) is not None
+
+
 def test_what_takes_long_is_checked_apart() -> None:
     """A list of unique items is looked at far more often than others may wait for."""
     rules = schema_check.Rules("json", json.dumps({"uniqueItems": True, "items": {"type": "integer"}}), None)

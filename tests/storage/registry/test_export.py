@@ -83,7 +83,8 @@ async def test_a_parallel_subscription_and_a_snapshot_are_filled_in_as_they_were
 
 
 async def test_labels_and_what_is_said_of_schemas_are_filled_in_as_they_were(registry: Registry):
-    revisions = tuple(export.Revision(revision=n, type=type_, created_on=5) for n, type_ in ((1, "json"), (3, "avro")))
+    types = ((1, "json"), (2, "protobuf"), (3, "avro"))
+    revisions = tuple(export.Revision(revision=n, type=type_, created_on=5) for n, type_ in types)
     schema = export.Schema(project="P", name="X", last_revision=4, revisions=revisions)
     topic = export.Topic(
         project="P", name="T", schema="X", schema_encoding="BINARY", first_revision=1, last_revision=3,

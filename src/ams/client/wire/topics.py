@@ -171,7 +171,7 @@ def create_schema(
     kind: str = "json",
     attributes: Mapping[str, Any] | None = None,
 ) -> Call[Schema]:
-    """Make a schema; `content` says what payloads must be, `kind` in which language (`json` or `avro`).
+    """Make a schema; `content` says what payloads must be, `kind` in which language (`json`, `avro` or `protobuf`).
 
     `attributes` says what attributes must be. One of the two is needed. `AlreadyExists` when the name is taken.
     """
@@ -200,7 +200,7 @@ def validate_document(project: str, schema: str, document: bytes) -> Call[Valida
 
 
 def validate_datum(project: str, schema: str, datum: bytes) -> Call[Validated]:
-    """Ask a schema of type avro about a payload alone; `InvalidInput` says what is wrong with it."""
+    """Ask a schema of type avro or protobuf about a payload alone; `InvalidInput` says what is wrong with it."""
     body = CandidateBody(base64.b64encode(datum).decode("ascii"))
     return call_of("schemas:validateMessage", Validated, project, schema, body=body)
 

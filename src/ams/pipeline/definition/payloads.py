@@ -1,4 +1,4 @@
-"""What a message holds, as records: JSON, Avro or text, read into the types a definition asks for."""
+"""What a message holds, as records: JSON, Avro, Protocol Buffers or text, read into the types a definition asks for."""
 
 import base64
 import csv
@@ -6,7 +6,7 @@ import io
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import fastavro
@@ -16,6 +16,7 @@ from pyspark.sql.types import DataType
 
 from ams.pipeline.errors import Broken
 from ams.pipeline.jobs.fields import in_utf8
+from ams.validation.protobuf import ProtobufSchema
 
 Record = Mapping[str, Any]
 Convert = Callable[[Any], Any]  # returns a value as one of a type, None for what is none
@@ -119,6 +120,39 @@ class Avro(Payload):
 
     def _record(self, piece: Record) -> Record:
         return {name: piece.get(name) for name in self.fields}
+
+
+@dataclass(frozen=True, slots=True)
+class Protobuf(Json):
+    """A binary message in Protocol Buffers, read as its JSON, with the names of the definition."""
+
+    descriptor: bytes = b""
+
+    def _pieces(self, data: bytes) -> Iterable[Any]:
+        try:
+            return [_protobuf_schema(self.descriptor).as_dict(data, whole=True)]
+        except ValueError as error:
+            raise Broken(f"not Protocol Buffers of this schema: {error}") from None
+
+    def _record(self, piece: Any) -> Record:
+        return Json._record(self, {name: _numbers(piece.get(name), wanted) for name, wanted in self.fields.items()})
+
+
+_protobuf_schema = lru_cache(4)(ProtobufSchema)
+
+
+def _numbers(value: Any, wanted: DataType) -> Any:
+    """Return a value with numbers that JSON of Protocol Buffers writes as texts: those of 64 bits, and NaN."""
+    if isinstance(wanted, spark.ArrayType) and isinstance(value, list):
+        return [_numbers(each, wanted.elementType) for each in value]
+    if isinstance(wanted, spark.MapType) and isinstance(value, dict):
+        return {key: _numbers(each, wanted.valueType) for key, each in value.items()}
+    if isinstance(wanted, spark.StructType) and isinstance(value, dict):
+        return {each.name: _numbers(value.get(each.name), each.dataType) for each in wanted.fields}
+    if not isinstance(value, str) or not isinstance(wanted, spark.LongType | spark.DoubleType):
+        return value
+    number = _FROM_TEXT[type(wanted)](value)
+    return value if number is None else number
 
 
 def _read(value: Any, wanted: DataType, name: str) -> Any:

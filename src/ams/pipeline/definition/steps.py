@@ -13,6 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
+from ams.core.errors import InvalidInput
 from ams.core.yaml_tree import Value, bad
 from ams.pipeline.definition.fields import (
     ATTRIBUTES,
@@ -27,12 +28,16 @@ from ams.pipeline.definition.fields import (
     known_columns,
     known_keys,
 )
-from ams.pipeline.definition.payloads import Avro, Json, Payload, Text, from_text
+from ams.pipeline.definition.payloads import Avro, Json, Payload, Protobuf, Text, from_text
 from ams.pipeline.definition.reading import Steps, expect_step, one_of_each
 from ams.pipeline.errors import Broken
 from ams.pipeline.expressions import Expression, aggregate, expression, hint, types
+from ams.pipeline.protobuf import compile_definition
 
 KEYS = ("format", "fields", "schema", "required", "separator", "packed")
+_KINDS_WITH: Mapping[str, str] = {
+    "fields": "json, protobuf or text", "separator": "text", "schema": "avro or protobuf", "packed": "avro",
+}  # fmt: skip
 
 
 def parse_step(value: Value, steps: Steps, findings: Findings) -> None:
@@ -51,8 +56,8 @@ def parse_step(value: Value, steps: Steps, findings: Findings) -> None:
 
 
 def _parser(form: Value, said: Mapping[str, Value], steps: Steps, findings: Findings) -> Payload:
-    kind = form.one_of("json", "avro", "text")
-    for name, of in (("fields", "json or text"), ("separator", "text"), ("schema", "avro"), ("packed", "avro")):
+    kind = form.one_of("json", "avro", "protobuf", "text")
+    for name, of in _KINDS_WITH.items():
         if name in said and kind not in of:
             findings.add(said[name], f"{name} is for {of}")
     if kind == "avro":
@@ -63,6 +68,8 @@ def _parser(form: Value, said: Mapping[str, Value], steps: Steps, findings: Find
     required = frozenset(known_columns(said.get("required"), found, findings))
     if kind == "json":
         return Json(found, required)
+    if kind == "protobuf":
+        return Protobuf(found, required, _descriptor(form, said, steps))
     for name, type_ in found.items():
         if types.is_nested(type_):
             findings.add(said["fields"], f"field {name}: text holds no {type_.typeName()}")
@@ -72,6 +79,15 @@ def _parser(form: Value, said: Mapping[str, Value], steps: Steps, findings: Find
     if separator is not None and (len(separator.text()) != 1 or separator.text() in '"\n\r'):
         findings.add(separator, "a separator is one character, and neither a quote nor the end of a line")
     return Text(found, required, said["separator"].text() if "separator" in said else "")
+
+
+def _descriptor(form: Value, said: Mapping[str, Value], steps: Steps) -> bytes:
+    if "schema" not in said:
+        raise bad(form.place, "schema must be said: the file of the definition in Protocol Buffers")
+    try:
+        return compile_definition(steps.file(said["schema"]).decode(errors="replace"))
+    except InvalidInput as error:
+        raise bad(said["schema"].place, error.message) from None
 
 
 def _avro(form: Value, said: Mapping[str, Value], steps: Steps, findings: Findings) -> Payload:

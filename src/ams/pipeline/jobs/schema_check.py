@@ -25,13 +25,16 @@ from ams.pipeline.errors import Broken, CheckFailed, WrongOption
 from ams.pipeline.jobs.archive import Selection, archived
 from ams.pipeline.jobs.base import Job, columns
 from ams.pipeline.jobs.fields import in_utf8
+from ams.pipeline.protobuf import compile_definition
 from ams.pipeline.report.page import table
 from ams.pipeline.running import Run
 from ams.pipeline.service import Service, asked
 from ams.pipeline.session import persisted
 from ams.validation import compile_stored
+from ams.validation.compiled import PROTOBUF
 from ams.validation.cost import INLINE, Budget, TooMuch
 from ams.validation.long_checks import MESSAGE, LongChecks, Piece, Task
+from ams.validation.protobuf import with_descriptor
 from ams.workers import Pool
 
 CHECKED = columns(StructType(PLACE.fields[:3]), ("string", "reason"))
@@ -48,8 +51,8 @@ class Options(Selection, frozen=True, kw_only=True):
     """Or a file that says what payloads must be, as `ams schemas create --file` takes it."""
     attributes_file: str = ""
     """Or a file that says what attributes must be."""
-    type: Literal["json", "avro"] = "json"
-    """What payloads are when a file says what they must be: `json` or `avro`."""
+    type: Literal["json", "avro", "protobuf"] = "json"
+    """What payloads are when a file says what they must be: `json`, `avro` or `protobuf`."""
     most: Annotated[int, msgspec.Meta(ge=0)] = 20
     """How many of the messages that would be refused are told."""
 
@@ -106,8 +109,9 @@ def _checked(messages: DataFrame, rules: Rules) -> DataFrame:
 
 def of_files(kind: str, payload: str, attributes: str) -> Rules:
     """Read a schema from the files that `ams schemas create` would take; raise `WrongOption`."""
-    rules = Rules(kind, _read("file", payload), _read("attributes_file", attributes))
     try:
+        read = _compiled if kind == PROTOBUF else _read
+        rules = Rules(kind, read("file", payload), _read("attributes_file", attributes))
         compile_stored(rules.type, rules.payload, rules.attributes)
     except InvalidInput as error:
         raise WrongOption("file" if payload else "attributes_file", error.message) from None
@@ -124,11 +128,23 @@ def _read(option: str, path: str) -> str | None:
     if not path:
         return None
     try:
-        return _text(msgspec.json.decode(in_utf8(Path(path).read_bytes()), type=dict[str, Any]))
-    except OSError as error:
-        raise WrongOption(option, f"{path}: {error.strerror}") from None
+        return _text(msgspec.json.decode(_content(option, path), type=dict[str, Any]))
     except (msgspec.MsgspecError, Broken) as error:
         raise WrongOption(option, f"{path} is no JSON object: {error}") from None
+
+
+def _compiled(option: str, path: str) -> str | None:
+    if not path:
+        return None
+    definition = _content(option, path).decode(errors="replace")
+    return with_descriptor(definition, compile_definition(definition))
+
+
+def _content(option: str, path: str) -> bytes:
+    try:
+        return in_utf8(Path(path).read_bytes())
+    except OSError as error:
+        raise WrongOption(option, f"{path}: {error.strerror}") from None
 
 
 def _text(part: dict[str, Any]) -> str | None:

@@ -127,7 +127,7 @@ class Principal:
 class SchemaContent:
     """One revision of a schema."""
 
-    type: str  # `json` or `avro`
+    type: str  # `json`, `avro` or `protobuf`
     payload: str | None  # the schema of the data, as JSON; None: only attributes are checked
     attributes: str | None  # what attributes must be, as JSON; None: anything
 

@@ -281,7 +281,7 @@ schema_revisions = _table(
     "schema_revisions",
     _of("schema_id", "schemas.id", primary_key=True),
     sa.Column("revision", sa.Integer, primary_key=True, comment="from 1"),
-    sa.Column("type", sa.String(8), nullable=False, comment="json or avro"),
+    sa.Column("type", sa.String(8), nullable=False, comment="json, avro or protobuf"),
     sa.Column("payload", sa.Text, comment="JSON: the schema of the data; null: only attributes are checked"),
     sa.Column("attributes", sa.Text, comment="JSON: what attributes must be; null: anything"),
     *_times("created_on"),

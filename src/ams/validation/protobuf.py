@@ -1,0 +1,217 @@
+"""Payloads in Protocol Buffers: one binary message, or one in their JSON encoding.
+
+A schema is an object: `definition` is the text that people write, `descriptor` is what the compiler made of it
+(`ams.validation.protobuf_compiler`), a `FileDescriptorProto` as base64. Nothing here compiles, so whoever has a schema
+can read its messages.
+
+Protobuf's own parser reads a payload, which takes memory for each message in it, up to 64 KiB for two bytes. That is
+counted before it is done (`ams.validation.cost`), and what is over the budget is done by a worker with limited memory.
+"""
+
+import base64
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from google.protobuf import (
+    any_pb2,
+    descriptor_pb2,
+    duration_pb2,
+    empty_pb2,
+    field_mask_pb2,
+    json_format,
+    struct_pb2,
+    timestamp_pb2,
+    wrappers_pb2,
+)
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
+
+from ams.core.errors import InvalidInput
+from ams.validation.cost import Budget, TooMuch
+from ams.validation.violations import quoted
+from ams.wire.projects import DEFINITION, DESCRIPTOR
+
+FILE = "schema.proto"
+MAX_DESCRIPTOR = 2**19  # bytes
+WELL_KNOWN: Mapping[str, bytes] = {
+    each.DESCRIPTOR.name: each.DESCRIPTOR.serialized_pb
+    for each in (any_pb2, duration_pb2, empty_pb2, field_mask_pb2, struct_pb2, timestamp_pb2, wrappers_pb2)
+}
+"""Files that a definition may import, and their descriptors."""
+
+_MAX_NAMES = 2**22  # characters of full names: each part has its own, and long names within each other multiply
+_PART_BYTES = 300  # memory of a field, a type or a value, beside its name
+_FIELD_BYTES = 16  # memory of a field in a message that is read
+_WIDE = 64  # bytes of such memory for one unit of work
+_MESSAGE = 4  # units for a message within another
+_VALUE = 300  # units for a value in JSON
+_FEW_TAGS = 16
+_SHOWN = 5_000_000  # units for a message to be shown: 300 MB of memory at worst
+_MESSAGES = (descriptor_pb2.FieldDescriptorProto.TYPE_MESSAGE, descriptor_pb2.FieldDescriptorProto.TYPE_GROUP)
+_REQUIRED = descriptor_pb2.FieldDescriptorProto.LABEL_REQUIRED
+
+
+class ProtobufSchema:
+    """One compiled schema."""
+
+    def __init__(self, descriptor: bytes, *, is_json: bool = False) -> None:
+        """Take a descriptor (`descriptor_of`); payloads are JSON, else binary. Raises `InvalidInput`."""
+        if len(descriptor) > MAX_DESCRIPTOR:
+            raise InvalidInput(f"Schema is too large: at most {MAX_DESCRIPTOR} bytes when compiled")
+        shape = _shape(descriptor)
+        self.memory = shape.memory + 2 * len(descriptor)
+        self._is_json = is_json
+        self._wide, self._tags, self._has_required = shape.widest // _WIDE, shape.tags, shape.has_required
+        self._type = _message_type(descriptor, shape.imports)
+
+    def check(self, index: int, data: bytes, budget: Budget) -> None:
+        """Raise `InvalidInput` unless `data` is one message of the schema, `TooMuch` over the budget."""
+        try:
+            message = self._from_json(data, budget) if self._is_json else self._from_binary(data, budget)
+        except ValueError as error:
+            raise InvalidInput(f"Message {index} is not valid.{quoted(str(error))}") from None
+        if self._has_required and not message.IsInitialized():
+            raise InvalidInput(f"Message {index} is not valid.a required field is missing")
+
+    def as_dict(self, data: bytes, *, whole: bool = False) -> dict[str, Any]:
+        """Return a binary message as its JSON encoding writes it.
+
+        With `whole` names are those of the definition, and fields that are not there have their defaults. Raises
+        `ValueError` for what is no message, or too large to be shown.
+        """
+        try:
+            found: dict[str, Any] = json_format.MessageToDict(
+                self._from_binary(data, Budget(_SHOWN)),
+                preserving_proto_field_name=whole,
+                always_print_fields_with_no_presence=whole,
+            )
+        except TooMuch:
+            raise ValueError("the data is too large to be shown") from None
+        except (json_format.Error, TypeError):  # of an Any of an unknown type, or a time that no calendar has
+            raise ValueError("the data has a value that cannot be written as JSON") from None
+        return found
+
+    def _from_binary(self, data: bytes, budget: Budget) -> Message:
+        most = len(data) // 2  # messages within it
+        if len(self._tags) <= _FEW_TAGS:
+            most = min(most, sum(data.count(tag) for tag in self._tags))
+        budget.spend(most + (most + 1) * (_MESSAGE + self._wide) + len(data) // 2)
+        try:
+            return self._type.FromString(data)
+        except DecodeError:
+            name = self._type.DESCRIPTOR.full_name
+            raise ValueError(f"the data is not a message {name} in the binary encoding") from None
+
+    def _from_json(self, data: bytes, budget: Budget) -> Message:
+        values = 1 + data.count(b",") + data.count(b"{") + data.count(b"[")
+        budget.spend(values * _VALUE + len(data) // 4)
+        if not data.lstrip(b" \t\r\n").startswith(b"{"):  # protobuf takes an empty list for an empty message
+            raise ValueError("the data is not a JSON object")
+        message = self._type()
+        try:
+            json_format.Parse(data.decode(), message)
+        except UnicodeDecodeError:
+            raise ValueError("the data is not UTF-8") from None
+        except RecursionError:
+            raise ValueError("nested too deeply") from None
+        except Exception as error:  # ParseError, and whatever it leaves through of values it does not expect
+            raise ValueError(str(error)) from None
+        return message
+
+
+class _Stored(msgspec.Struct):
+    definition: str
+    descriptor: msgspec.Raw = msgspec.Raw()  # not read where only the definition is wanted: it is the larger part
+
+
+def definition_of(payload: str) -> str:
+    """Return the text that a stored schema was made of; raise `InvalidInput` when it has none."""
+    return _stored(payload).definition
+
+
+def is_compiled(payload: str) -> bool:
+    """Return whether a schema has its descriptor; raise as `definition_of`."""
+    return bool(bytes(_stored(payload).descriptor))
+
+
+def _stored(payload: str) -> _Stored:
+    try:
+        return _decode(payload)
+    except ValueError:
+        raise InvalidInput(f"A schema of type protobuf is an object with a text: {DEFINITION}") from None
+
+
+_decode = msgspec.json.Decoder(_Stored).decode
+
+
+def descriptor_of(schema: Mapping[str, Any]) -> bytes:
+    """Return the descriptor of a compiled schema; raise `InvalidInput` when it has none."""
+    try:
+        return base64.b64decode(schema[DESCRIPTOR], validate=True)
+    except (KeyError, TypeError, ValueError):
+        raise InvalidInput("The schema has no descriptor: it was not compiled") from None
+
+
+def with_descriptor(definition: str, descriptor: bytes) -> str:
+    """Return a compiled schema as it is stored."""
+    made = {DEFINITION: definition, DESCRIPTOR: base64.b64encode(descriptor).decode()}
+    return msgspec.json.encode(made).decode()
+
+
+def _message_type(serialized: bytes, imports: Sequence[str]) -> type[Message]:
+    pool = DescriptorPool()
+    try:
+        for name in dict.fromkeys(imports):
+            pool.AddSerializedFile(WELL_KNOWN[name])
+        pool.AddSerializedFile(serialized)
+        [root] = pool.FindFileByName(FILE).message_types_by_name.values()
+    except TypeError as error:
+        text = str(error).removeprefix("Couldn't build proto file into descriptor pool: ")
+        raise InvalidInput(quoted(f"schema is not valid: {text}")) from None
+    except (KeyError, ValueError):
+        raise InvalidInput("schema is not valid: not one message on top, or an import of others") from None
+    return GetMessageClass(root)
+
+
+@dataclass(slots=True)
+class _Shape:
+    """What a schema takes, and what its messages may take."""
+
+    imports: Sequence[str]
+    memory: int = 0  # bytes of the schema
+    widest: int = 0  # bytes of a message without those within it, at most
+    tags: frozenset[bytes] = frozenset()  # first bytes of fields that are messages
+    has_required: bool = False
+
+
+def _shape(serialized: bytes) -> _Shape:
+    try:
+        file = descriptor_pb2.FileDescriptorProto.FromString(serialized)
+    except DecodeError:
+        raise InvalidInput("schema is not valid: its descriptor is damaged") from None
+    shape, tags, names, parts = _Shape(file.dependency), set[bytes](), 0, 0
+    for path, message in _messages(file.message_type, len(file.package)):
+        inner = [*message.field, *message.extension, *(each for enum in message.enum_type for each in enum.value)]
+        parts += 1 + len(inner) + len(message.enum_type) + len(message.oneof_decl)
+        names += path + sum(path + len(each.name) for each in inner)
+        if names > _MAX_NAMES:
+            raise InvalidInput("Schema is too large: the full names of its fields are too long")
+        shape.widest = max(shape.widest, _FIELD_BYTES * (1 + len(message.field)))
+        for field in [*message.field, *message.extension]:
+            shape.has_required |= field.label == _REQUIRED
+            if field.type in _MESSAGES:
+                tag = field.number << 3 | (2 if field.type == _MESSAGES[0] else 3)
+                tags.add(bytes([tag & 0x7F | (0x80 if tag > 0x7F else 0)]))
+    shape.memory, shape.tags = parts * _PART_BYTES + 2 * names, frozenset(tags)
+    return shape
+
+
+def _messages(messages: Any, path: int) -> Iterator[tuple[int, Any]]:
+    """Yield every message type with the length of its full name."""
+    for each in messages:
+        length = path + 1 + len(each.name)
+        yield length, each
+        yield from _messages(each.nested_type, length)

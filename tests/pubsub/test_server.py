@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gc
 import re
+import socket
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,8 +28,12 @@ from ams.pubsub import requests
 from ams.pubsub.messages import published
 from ams.pubsub.relaying import Relays
 from ams.pubsub.requests import read
+from ams.pubsub.rest import refusal_of
 from ams.pubsub.server import answering
 from ams.service.parallel.pulling import Lot, Puller
+from ams.web.connection import Port
+from ams.web.http2_relay import peer_name
+from ams.web.listener import ListenerLimits
 from tests.pubsub.conftest import World, world_at
 from tests.pubsub.streams import SECONDS, STREAMING_PULL, ask, opened, refused
 from tests.support.http2_pings import ping
@@ -54,11 +59,13 @@ async def _forgotten_failure(error: BaseException) -> None:
     (RuntimeError("a defect"), True),
 ])  # fmt: skip
 async def test_a_client_that_vanishes_leaves_no_traceback(
-    error: Exception, is_written: bool, caplog: pytest.LogCaptureFixture
+    error: Exception, is_written: bool, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    streams: Any = SimpleNamespace(stop=lambda: None)
-    async with answering("127.0.0.1", 0, {}, streams, SimpleNamespace(), 10, Supervisor()):  # type: ignore[arg-type]  # no calls
-        await _forgotten_failure(error)
+    parts: Any = SimpleNamespace(stop=lambda: None)  # no calls
+    port, limits = Port(parts, refusal_of), ListenerLimits(connections=10)
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        async with answering(sock, str(tmp_path), {}, parts, parts, port, limits, Supervisor()):
+            await _forgotten_failure(error)
 
     assert ("Task exception was never retrieved" in caplog.text) is is_written
 
@@ -76,7 +83,7 @@ class Context:
         return (("authorization", "Bearer token"), ("x-forwarded-for", "203.0.113.9"), ("user-agent", "other"))
 
     def peer(self) -> str:
-        return "ipv4:192.0.2.5:4711"
+        return "unix-abstract:" + peer_name("192.0.2.5", 4711, is_secure=False)
 
     def time_remaining(self) -> None:
         return None

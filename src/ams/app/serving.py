@@ -193,7 +193,7 @@ async def served(
     server.start(sock)
     watch = supervisor.task("certificate", certificate.follow(supervisor)) if certificate else None
     try:
-        async with _pubsub(settings, made, certificate, connections, supervisor) as pubsub:
+        async with _pubsub(settings, made, certificate, connections, state) as pubsub:
             yield url_of("https" if certificate else "http", sock), pubsub
     finally:
         if watch:
@@ -211,7 +211,7 @@ async def served(
 
 @contextlib.asynccontextmanager
 async def _pubsub(
-    settings: Settings, made: Service, certificate: tls.Certificate | None, connections: int, supervisor: Supervisor
+    settings: Settings, made: Service, certificate: tls.Certificate | None, connections: int, state: State
 ) -> AsyncIterator[str]:
     if settings.pubsub_port is None:
         yield ""
@@ -220,7 +220,7 @@ async def _pubsub(
         from ams.app.wiring.pubsub import pubsub
     except ImportError as error:
         raise Unusable(f"pubsub_port needs the extra pubsub: pip install 'argo-messaging[pubsub]' ({error})") from error
-    async with pubsub(settings, made, certificate, connections, supervisor) as address:
+    async with pubsub(settings, made, certificate, connections, state.supervisor, state.listeners) as address:
         yield address
 
 

@@ -208,7 +208,8 @@ def _read_bytes(value: Any) -> bytes:
 
 
 def _enum(kind: Any) -> tuple[Reader, Callable[[Any, bool], object]]:
-    numbers, names = {each.name: each.number for each in kind.values}, {each.number: each.name for each in kind.values}
+    numbers: dict[str, int] = {each.name: each.number for each in kind.values}
+    names = {each.number: each.name for each in kind.values}
 
     def read(value: Any) -> int:
         if isinstance(value, str) and value in numbers:

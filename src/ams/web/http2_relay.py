@@ -1,8 +1,7 @@
 """HTTP/2 relay: connections of HTTP/2 on a port of HTTP/1.1 go on to a server behind a Unix socket, byte by byte.
 
-The first bytes tell both apart: HTTP/2 begins with a preface that no request of HTTP/1.1 begins with. With TLS, which
-ends here, a client may say before that it speaks nothing but HTTP/2 (ALPN `h2`). The listener of the port has counted
-a connection by then, whatever it speaks.
+The first bytes tell both apart: HTTP/2 begins with a preface that no request of HTTP/1.1 begins with. TLS ends here. The
+listener of the port has counted a connection by then, whatever it speaks.
 
 That server sees connections of this process only. So each has a name, which tells where its client is (`peer_name`).
 """
@@ -111,17 +110,12 @@ class _Client(_Side):
         self._loop = asyncio.get_running_loop()
         self._held = b""  # what came before the connection goes on
         self._timer: asyncio.TimerHandle
-        self._is_secure = False
         self._connecting: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._relay.undecided.add(self)
         self._timer = self._loop.call_later(self._relay.seconds, self.transport.abort)
-        tls = transport.get_extra_info("ssl_object")
-        self._is_secure = tls is not None
-        if tls is not None and tls.selected_alpn_protocol() == "h2":
-            self._relay_on()
 
     def data_received(self, data: bytes) -> None:
         if self.other is not None:
@@ -159,7 +153,7 @@ class _Client(_Side):
         self._relay.relayed.add(self)
         self.transport.pause_reading()
         address, port = (self.transport.get_extra_info("peername") or ("", 0))[:2]
-        name = peer_name(address, port, is_secure=self._is_secure)
+        name = peer_name(address, port, is_secure=bool(self.transport.get_extra_info("sslcontext")))
         self._connecting = self._loop.create_task(self._connect(name))
 
     async def _connect(self, name: str) -> None:

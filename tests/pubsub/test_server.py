@@ -28,7 +28,7 @@ from ams.pubsub import requests
 from ams.pubsub.messages import published
 from ams.pubsub.relaying import Relays
 from ams.pubsub.requests import read
-from ams.pubsub.rest import refusal_of
+from ams.pubsub.rest import RestContext, refusal_of
 from ams.pubsub.server import answering
 from ams.service.parallel.pulling import Lot, Puller
 from ams.web.connection import Port
@@ -89,12 +89,17 @@ class Context:
         return None
 
 
+ASKED = [(b"x-api-key", b"key"), (b"x-forwarded-for", b"203.0.113.9"), (b"user-agent", b"other")]
+REST = RestContext({"headers": ASKED, "query_string": b"", "client": ("192.0.2.5", 4711), "scheme": "https"})
+
+
 @pytest.mark.embedded("calls between nodes have nothing to do with engines")
-async def test_the_owner_is_told_the_token_and_where_and_what_the_client_is() -> None:
+@pytest.mark.parametrize(("context", "token"), [(Context(), "Bearer token"), (REST, "key")])
+async def test_the_owner_is_told_the_token_and_where_and_what_the_client_is(context: Any, token: str) -> None:
     async def answer(_: bytes, context: "grpc.aio.ServicerContext[bytes, bytes]") -> bytes:
         given = dict(context.invocation_metadata() or ())
-        wanted = ("authorization", "x-forwarded-for", "x-ams-forwarded-by", "x-ams-user-agent")
-        return "|".join(str(given[name]) for name in wanted).encode()
+        wanted = ("authorization", "x-goog-api-key", "x-forwarded-for", "x-ams-forwarded-by", "x-ams-user-agent")
+        return "|".join(str(given[name]) for name in wanted if name in given).encode()
 
     handler = grpc.method_handlers_generic_handler("Service", {"Call": grpc.unary_unary_rpc_method_handler(answer)})
     server = grpc.aio.server()
@@ -104,11 +109,11 @@ async def test_the_owner_is_told_the_token_and_where_and_what_the_client_is() ->
     relays = Relays("node1", lambda _: None)
     elsewhere = OwnedElsewhere(subscription="s", node="node2", pubsub=f"127.0.0.1:{port}")
     try:
-        said = await relays.unary(elsewhere, "/Service/Call", b"", Context())  # type: ignore[arg-type]
+        said = await relays.unary(elsewhere, "/Service/Call", b"", context)
     finally:
         await relays.close()
         await server.stop(None)
-    assert said == b"Bearer token|203.0.113.9, 192.0.2.5|node1|other"
+    assert said == f"{token}|203.0.113.9, 192.0.2.5|node1|other".encode()
 
 
 @pytest.fixture

@@ -278,9 +278,9 @@ def _announce(settings: Settings, run: Running) -> None:
 def _connections(settings: Settings) -> int:
     """Return how many connections each port may have open: idle ones must not take the files that the log needs."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    ports = 1 if settings.pubsub_port is None else 2
+    files = 1 if settings.pubsub_port is None else 4  # for one of each port; one of gRPC has two more, of its relay
     for_ports = soft - min(OWN_FILES, soft // 2) - operations.MAX_CONNECTIONS
-    connections = max(min(settings.max_connections, for_ports // ports), 1)
+    connections = max(min(settings.max_connections, for_ports // files), 1)
     if connections < settings.max_connections:
         logger.info("max_connections", lowered_to=connections, open_files=soft)
     return connections

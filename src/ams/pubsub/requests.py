@@ -29,7 +29,7 @@ MOST_REQUEST = 20 * 2**20  # bytes of a request that are taken in
 MOST_PAYLOAD = 10 * 2**20  # bytes of a request that is served: Google's limit, with its text
 MOST_ANSWER = 2**30
 AGENT = "x-ams-user-agent"  # where a node that passes a call on says what its client is
-_API_KEY, _USUAL_KEY = b"x-goog-api-key", b"x-api-key"
+API_KEY, USUAL_KEY = b"x-goog-api-key", b"x-api-key"
 SMALL = 128 * 2**10  # bytes of a request that is not looked at
 MOST_FLAT = 524_288  # bytes of a request without messages in it: of ids and names
 MOST_FIELDS = 10_000  # of a request in all, those of the messages in it among them
@@ -59,7 +59,7 @@ def scope_of(context: Context, method: str, proxies: Sequence[Network]) -> Scope
 
 def usual_headers(headers: Headers) -> Headers:
     """Return header fields with an API key under the name that the HTTP API reads."""
-    return [(_USUAL_KEY if name == _API_KEY else name, value) for name, value in headers]
+    return [(USUAL_KEY if name == API_KEY else name, value) for name, value in headers]
 
 
 def note_address(scope: Scope, proxies: Sequence[Network]) -> None:

@@ -15,11 +15,11 @@ import msgspec
 from google.protobuf import json_format
 from google.rpc import status_pb2
 
-from ams.core.errors import NotAllowed, Overloaded, TooLarge
+from ams.core.errors import InvalidInput, NotAllowed, Overloaded, TooLarge, UnknownCoding
 from ams.core.observing import REQUEST, SCOPE
 from ams.http import errors as http_errors
 from ams.http.app import REQUEST_ID, good_id
-from ams.http.asgi import Receive, Send, answer, project_of
+from ams.http.asgi import JSON, Receive, Send, answer, project_of, query_value
 from ams.http.limits import Bodies, ClientLeft, gone
 from ams.outgoing.guard import Network
 from ams.pubsub.bindings import ROUTES, WHOLE, Binding, field_in, shape_of
@@ -27,7 +27,7 @@ from ams.pubsub.calls import Calls, Rpc
 from ams.pubsub.discovery import describe
 from ams.pubsub.errors import DETAILS, Refusal, current_task, refusal
 from ams.pubsub.protos import Message
-from ams.pubsub.requests import MOST_REQUEST, Scope, note_address, read, usual_headers
+from ams.pubsub.requests import API_KEY, MOST_REQUEST, USUAL_KEY, Scope, note_address, read, usual_headers
 from ams.pubsub.transcoding import BadPayload, fill, read_json, read_query, show
 from ams.web.answers import Header
 from ams.web.http2_relay import peer_name
@@ -50,7 +50,7 @@ STATUS: Mapping[grpc.StatusCode, int] = {
 }
 """All others are 500."""
 
-_JSON: Header = (b"content-type", b"application/json; charset=UTF-8")
+_TEXT: Header = (b"content-type", b"text/plain; charset=utf-8")
 _PREFIX = "/v1/"
 DISCOVERY = ("/$discovery/rest", "/discovery/v1/apis/pubsub/v1/rest")  # where clients look for the description
 _STREAM = "projects/*/subscriptions/*:streamingPull"
@@ -72,6 +72,7 @@ class Answer(NamedTuple):
     code: int
     body: bytes
     headers: Sequence[Header] = ()
+    media: Header = JSON
 
 
 class _EndedElsewhere(Exception):
@@ -81,22 +82,28 @@ class _EndedElsewhere(Exception):
         self.refused = refused
 
 
-class _Context:
-    """What methods ask of the context of a call, for a request of HTTP."""
+class RestContext:
+    """What methods and relays ask of the context of a call, for a request of HTTP."""
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
 
     def invocation_metadata(self) -> Sequence[tuple[str, str]]:
-        return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in self._scope["headers"]]
+        """Return the header fields, a token under the name that gRPC has for it."""
+        came = self._scope["headers"]
+        key = query_value(self._scope["query_string"], "key")
+        found = [*came, (USUAL_KEY, key.encode())] if key else came
+        return [(_decoded(API_KEY if name == USUAL_KEY else name), _decoded(value)) for name, value in found]
 
     def peer(self) -> str:
+        """Return where the client is, as the name of a relayed connection has it."""
         return peer_name(*self._scope["client"], is_secure=self._scope["scheme"] == "https")
 
     def time_remaining(self) -> None:
-        return None
+        """Return nothing: a request of HTTP does not say how long its client waits."""
 
     async def abort(self, code: grpc.StatusCode, text: str, metadata: Any) -> NoReturn:
+        """End the call as another node ended it."""
         raise _EndedElsewhere(Refusal(code, text, metadata))
 
 
@@ -140,7 +147,7 @@ class Rest:
                     self._calls.count("CANCELLED")
                     return
                 found = await self._refused(error if isinstance(error, Exception) else Overloaded(_STOPPING), scope)
-            await answer(send, found.code, found.body, [*found.headers, (REQUEST_ID, request_id)])
+            await answer(send, found.code, found.body, [found.media, *found.headers, (REQUEST_ID, request_id)])
 
     async def _answer(self, scope: Scope, receive: Receive, held: contextlib.ExitStack) -> Answer:
         path, http = scope["path"], scope["method"]
@@ -149,7 +156,7 @@ class Rest:
         if path in DISCOVERY and http == "GET":
             return self._description(scope)
         if path == "/" and http == "GET":  # by which programs look whether the emulator is there
-            return Answer(200, b"Ok\n", [(b"content-type", b"text/plain")])
+            return Answer(200, b"Ok\n", media=_TEXT)
         shape = shape_of(path.removeprefix(_PREFIX)) if path.startswith(_PREFIX) else ""
         bindings = ROUTES.get(shape)
         if bindings is None:
@@ -179,14 +186,16 @@ class Rest:
             return msgspec.json.encode(show(binding.answer.FromString(found), in_numbers))
 
         method = f"/{service}/{rpc.name}"
-        context: Any = _Context(scope)
+        context: Any = RestContext(scope)
         body = await self._calls.answer(rpc, method, context, scope, held, take, shown)
         self._calls.count("OK")
-        return Answer(200, body, [_JSON])
+        return Answer(200, body)
 
     async def _read(self, scope: Scope, receive: Receive, holders: Sequence[str]) -> bytes:
         try:
             return await self._bodies.read(scope["headers"], receive, MOST_REQUEST, holders)
+        except UnknownCoding as error:
+            raise InvalidInput(error.message) from None
         except TooLarge:
             most = min(MOST_REQUEST, self._bodies.most)
             raise TooLarge(f"Request payload size exceeds the limit: {most} bytes.") from None
@@ -200,10 +209,10 @@ class Rest:
         return found
 
     def _description(self, scope: Scope) -> Answer:
-        if parse_qs(scope["query_string"].decode("latin-1")).get("version", ["v1"]) != ["v1"]:
+        if parse_qs(_decoded(scope["query_string"])).get("version", ["v1"]) != ["v1"]:
             return _error(404, "NOT_FOUND", "Only the version v1 is there.")
         host = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"host"), "")
-        return Answer(200, msgspec.json.encode(describe(f"{self._scheme}://{host}/", self._requests)), [_JSON])
+        return Answer(200, msgspec.json.encode(describe(f"{self._scheme}://{host}/", self._requests)))
 
 
 @contextlib.contextmanager
@@ -228,7 +237,7 @@ def _request(binding: Binding, rpc: Rpc, scope: Scope, body: bytes) -> Message:
     request = rpc.request()
     if binding.body:
         fill(request if binding.body == WHOLE else getattr(request, binding.body), read_json(body))
-    fill(request, read_query(request.DESCRIPTOR, _text(scope["query_string"]), _SYSTEM))
+    fill(request, read_query(request.DESCRIPTOR, _decoded(scope["query_string"]), _SYSTEM))
     *outer, last = binding.field.split(".")
     inner = request
     for name in outer:
@@ -239,14 +248,14 @@ def _request(binding: Binding, rpc: Rpc, scope: Scope, body: bytes) -> Message:
 
 def _shows_numbers(query: bytes) -> bool:
     """Return whether an answer is to show enums as numbers; raise `BadPayload` for another form than JSON."""
-    said = parse_qs(_text(query))
+    said = parse_qs(_decoded(query))
     found = (said.get("$alt") or said.get("alt") or ["json"])[-1]
     if found not in _FORMS:
         raise BadPayload("Answers are JSON only (argument=alt).")
     return _FORMS[found]
 
 
-def _text(query: bytes) -> str:
+def _decoded(query: bytes) -> str:
     return query.decode("latin-1")
 
 
@@ -268,4 +277,4 @@ def _error(
     status: int, word: str, text: str, *, details: Sequence[object] = (), headers: Sequence[Header] = ()
 ) -> Answer:
     error = {"code": status, "message": text, "status": word, **({"details": details} if details else {})}
-    return Answer(status, msgspec.json.encode({"error": error}), [_JSON, *headers])
+    return Answer(status, msgspec.json.encode({"error": error}), headers)

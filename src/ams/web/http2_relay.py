@@ -1,7 +1,7 @@
 """HTTP/2 relay: connections of HTTP/2 on a port of HTTP/1.1 go on to a server behind a Unix socket, byte by byte.
 
-The first bytes tell both apart: HTTP/2 begins with a preface that no request of HTTP/1.1 begins with. TLS ends here. The
-listener of the port has counted a connection by then, whatever it speaks.
+The first bytes tell both apart: HTTP/2 begins with a preface that no request of HTTP/1.1 begins with. TLS ends here.
+The listener of the port has counted a connection by then, whatever it speaks.
 
 That server sees connections of this process only. So each has a name, which tells where its client is (`peer_name`).
 """
@@ -14,10 +14,11 @@ from typing import cast
 
 import structlog
 
-from ams.web.connection import GOODBYE_SECONDS, PORTION_BYTES, Port
+from ams.web.connection import PORTION_BYTES, Port
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 ALPN = ("http/1.1", "h2")  # of what a client can speak the first one is taken: none but gRPC speaks `h2` alone
+UNREAD_SECONDS = 10.0  # for one end to read what is left when the other one is closed
 _SECURE = "tls"
 _SEPARATOR = ","
 
@@ -85,7 +86,7 @@ class _Side(asyncio.Protocol):
             self.other.transport.write(data)
 
     def pause_writing(self) -> None:
-        if self.other is not None:
+        if self.other is not None and not self.other.transport.is_closing():
             self.other.transport.pause_reading()
 
     def resume_writing(self) -> None:
@@ -93,13 +94,13 @@ class _Side(asyncio.Protocol):
             self.other.transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Close the other end when what it was sent is read; a client that does not read it is not waited for long."""
+        """Close the other end when it has read what it was sent; it is not waited for long."""
         other, self.other = self.other, None
         if other is None:
             return
         other.other = None
         other.transport.close()
-        asyncio.get_running_loop().call_later(GOODBYE_SECONDS, other.transport.abort)
+        asyncio.get_running_loop().call_later(UNREAD_SECONDS, other.transport.abort)
 
 
 class _Client(_Side):

@@ -91,7 +91,7 @@ def test_googles_client_for_python_administers_by_rest(world: World, client: Cal
     subscriber.delete_snapshot(snapshot=snapshot)
     subscriber.modify_push_config(subscription=subscription, push_config={"push_endpoint": "https://example.org/"})
     assert subscriber.get_subscription(subscription=subscription).push_config.push_endpoint == "https://example.org/"
-    publisher.detach_subscription(subscription=subscription)
+    publisher.detach_subscription({"subscription": subscription})
     assert subscriber.get_subscription(subscription=subscription).detached
     subscriber.delete_subscription(subscription=subscription)
     publisher.delete_topic(topic=topic)

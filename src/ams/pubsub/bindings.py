@@ -24,73 +24,62 @@ class Binding(NamedTuple):
     http: str  # the method of HTTP
     template: str  # of the path behind `/v1/`, with the field of the request that a part of it is
     answer: Message  # type of the answer
-    body: str = ""  # `WHOLE`, the field that the body is, or empty: there is none
-
-    @property
-    def field(self) -> str:
-        """The field of the request that is in the path."""
-        return self._parts[1]
-
-    @property
-    def pattern(self) -> str:
-        """The part of the path that is that field, a `*` for each name."""
-        return self._parts[2]
-
-    @property
-    def shape(self) -> str:
-        """The whole path, a `*` for each name."""
-        return "".join((self._parts[0], *self._parts[2:]))
-
-    @property
-    def _parts(self) -> Sequence[str]:
-        return _FIELD.split(self.template)
+    body: str  # `WHOLE`, the field that the body is, or empty: there is none
+    field: str  # the field of the request that is in the path
+    pattern: str  # the part of the path that is that field, a `*` for each name
+    shape: str  # the whole path, a `*` for each name
 
 
-def _of_resource(rpc: str, http: str, verb: str, answer: Message, body: str = "") -> Iterator[Binding]:
+def _bind(rpc: str, http: str, template: str, answer: Message, body: str = "") -> Binding:
+    before, field, pattern, after = _FIELD.split(template)
+    return Binding(rpc, http, template, answer, body, field, pattern, before + pattern + after)
+
+
+def _bind_all(rpc: str, http: str, verb: str, answer: Message, body: str = "") -> Iterator[Binding]:
     for kind in (_TOPIC, _SUBSCRIPTION, _SNAPSHOT, _SCHEMA):
-        yield Binding(rpc, http, f"{{resource={kind}}}:{verb}", answer, body)
+        yield _bind(rpc, http, f"{{resource={kind}}}:{verb}", answer, body)
 
 
 BINDINGS: Sequence[Binding] = (
-    Binding("CreateTopic", "PUT", f"{{name={_TOPIC}}}", pb.Topic, WHOLE),
-    Binding("UpdateTopic", "PATCH", f"{{topic.name={_TOPIC}}}", pb.Topic, WHOLE),
-    Binding("Publish", "POST", f"{{topic={_TOPIC}}}:publish", pb.PublishResponse, WHOLE),
-    Binding("GetTopic", "GET", f"{{topic={_TOPIC}}}", pb.Topic),
-    Binding("ListTopics", "GET", f"{{project={_PROJECT}}}/topics", pb.ListTopicsResponse),
-    Binding("ListTopicSubscriptions", "GET", f"{{topic={_TOPIC}}}/subscriptions", pb.ListTopicSubscriptionsResponse),
-    Binding("ListTopicSnapshots", "GET", f"{{topic={_TOPIC}}}/snapshots", pb.ListTopicSnapshotsResponse),
-    Binding("DeleteTopic", "DELETE", f"{{topic={_TOPIC}}}", pb.Empty),
-    Binding("DetachSubscription", "POST", f"{{subscription={_SUBSCRIPTION}}}:detach", pb.DetachSubscriptionResponse),
-    Binding("CreateSubscription", "PUT", f"{{name={_SUBSCRIPTION}}}", pb.Subscription, WHOLE),
-    Binding("GetSubscription", "GET", f"{{subscription={_SUBSCRIPTION}}}", pb.Subscription),
-    Binding("UpdateSubscription", "PATCH", f"{{subscription.name={_SUBSCRIPTION}}}", pb.Subscription, WHOLE),
-    Binding("ListSubscriptions", "GET", f"{{project={_PROJECT}}}/subscriptions", pb.ListSubscriptionsResponse),
-    Binding("DeleteSubscription", "DELETE", f"{{subscription={_SUBSCRIPTION}}}", pb.Empty),
-    Binding("ModifyAckDeadline", "POST", f"{{subscription={_SUBSCRIPTION}}}:modifyAckDeadline", pb.Empty, WHOLE),
-    Binding("Acknowledge", "POST", f"{{subscription={_SUBSCRIPTION}}}:acknowledge", pb.Empty, WHOLE),
-    Binding("Pull", "POST", f"{{subscription={_SUBSCRIPTION}}}:pull", pb.PullResponse, WHOLE),
-    Binding("ModifyPushConfig", "POST", f"{{subscription={_SUBSCRIPTION}}}:modifyPushConfig", pb.Empty, WHOLE),
-    Binding("Seek", "POST", f"{{subscription={_SUBSCRIPTION}}}:seek", pb.SeekResponse, WHOLE),
-    Binding("CreateSnapshot", "PUT", f"{{name={_SNAPSHOT}}}", pb.Snapshot, WHOLE),
-    Binding("GetSnapshot", "GET", f"{{snapshot={_SNAPSHOT}}}", pb.Snapshot),
-    Binding("UpdateSnapshot", "PATCH", f"{{snapshot.name={_SNAPSHOT}}}", pb.Snapshot, WHOLE),
-    Binding("ListSnapshots", "GET", f"{{project={_PROJECT}}}/snapshots", pb.ListSnapshotsResponse),
-    Binding("DeleteSnapshot", "DELETE", f"{{snapshot={_SNAPSHOT}}}", pb.Empty),
-    Binding("CreateSchema", "POST", f"{{parent={_PROJECT}}}/schemas", pb.Schema, "schema"),
-    Binding("GetSchema", "GET", f"{{name={_SCHEMA}}}", pb.Schema),
-    Binding("ListSchemas", "GET", f"{{parent={_PROJECT}}}/schemas", pb.ListSchemasResponse),
-    Binding("ListSchemaRevisions", "GET", f"{{name={_SCHEMA}}}:listRevisions", pb.ListSchemaRevisionsResponse),
-    Binding("CommitSchema", "POST", f"{{name={_SCHEMA}}}:commit", pb.Schema, WHOLE),
-    Binding("RollbackSchema", "POST", f"{{name={_SCHEMA}}}:rollback", pb.Schema, WHOLE),
-    Binding("DeleteSchemaRevision", "DELETE", f"{{name={_SCHEMA}}}:deleteRevision", pb.Schema),
-    Binding("DeleteSchema", "DELETE", f"{{name={_SCHEMA}}}", pb.Empty),
-    Binding("ValidateSchema", "POST", f"{{parent={_PROJECT}}}/schemas:validate", pb.ValidateSchemaResponse, WHOLE),
-    Binding(
+    _bind("CreateTopic", "PUT", f"{{name={_TOPIC}}}", pb.Topic, WHOLE),
+    _bind("UpdateTopic", "PATCH", f"{{topic.name={_TOPIC}}}", pb.Topic, WHOLE),
+    _bind("Publish", "POST", f"{{topic={_TOPIC}}}:publish", pb.PublishResponse, WHOLE),
+    _bind("GetTopic", "GET", f"{{topic={_TOPIC}}}", pb.Topic),
+    _bind("ListTopics", "GET", f"{{project={_PROJECT}}}/topics", pb.ListTopicsResponse),
+    _bind("ListTopicSubscriptions", "GET", f"{{topic={_TOPIC}}}/subscriptions", pb.ListTopicSubscriptionsResponse),
+    _bind("ListTopicSnapshots", "GET", f"{{topic={_TOPIC}}}/snapshots", pb.ListTopicSnapshotsResponse),
+    _bind("DeleteTopic", "DELETE", f"{{topic={_TOPIC}}}", pb.Empty),
+    _bind("DetachSubscription", "POST", f"{{subscription={_SUBSCRIPTION}}}:detach", pb.DetachSubscriptionResponse),
+    _bind("CreateSubscription", "PUT", f"{{name={_SUBSCRIPTION}}}", pb.Subscription, WHOLE),
+    _bind("GetSubscription", "GET", f"{{subscription={_SUBSCRIPTION}}}", pb.Subscription),
+    _bind("UpdateSubscription", "PATCH", f"{{subscription.name={_SUBSCRIPTION}}}", pb.Subscription, WHOLE),
+    _bind("ListSubscriptions", "GET", f"{{project={_PROJECT}}}/subscriptions", pb.ListSubscriptionsResponse),
+    _bind("DeleteSubscription", "DELETE", f"{{subscription={_SUBSCRIPTION}}}", pb.Empty),
+    _bind("ModifyAckDeadline", "POST", f"{{subscription={_SUBSCRIPTION}}}:modifyAckDeadline", pb.Empty, WHOLE),
+    _bind("Acknowledge", "POST", f"{{subscription={_SUBSCRIPTION}}}:acknowledge", pb.Empty, WHOLE),
+    _bind("Pull", "POST", f"{{subscription={_SUBSCRIPTION}}}:pull", pb.PullResponse, WHOLE),
+    _bind("ModifyPushConfig", "POST", f"{{subscription={_SUBSCRIPTION}}}:modifyPushConfig", pb.Empty, WHOLE),
+    _bind("Seek", "POST", f"{{subscription={_SUBSCRIPTION}}}:seek", pb.SeekResponse, WHOLE),
+    _bind("CreateSnapshot", "PUT", f"{{name={_SNAPSHOT}}}", pb.Snapshot, WHOLE),
+    _bind("GetSnapshot", "GET", f"{{snapshot={_SNAPSHOT}}}", pb.Snapshot),
+    _bind("UpdateSnapshot", "PATCH", f"{{snapshot.name={_SNAPSHOT}}}", pb.Snapshot, WHOLE),
+    _bind("ListSnapshots", "GET", f"{{project={_PROJECT}}}/snapshots", pb.ListSnapshotsResponse),
+    _bind("DeleteSnapshot", "DELETE", f"{{snapshot={_SNAPSHOT}}}", pb.Empty),
+    _bind("CreateSchema", "POST", f"{{parent={_PROJECT}}}/schemas", pb.Schema, "schema"),
+    _bind("GetSchema", "GET", f"{{name={_SCHEMA}}}", pb.Schema),
+    _bind("ListSchemas", "GET", f"{{parent={_PROJECT}}}/schemas", pb.ListSchemasResponse),
+    _bind("ListSchemaRevisions", "GET", f"{{name={_SCHEMA}}}:listRevisions", pb.ListSchemaRevisionsResponse),
+    _bind("CommitSchema", "POST", f"{{name={_SCHEMA}}}:commit", pb.Schema, WHOLE),
+    _bind("RollbackSchema", "POST", f"{{name={_SCHEMA}}}:rollback", pb.Schema, WHOLE),
+    _bind("DeleteSchemaRevision", "DELETE", f"{{name={_SCHEMA}}}:deleteRevision", pb.Schema),
+    _bind("DeleteSchema", "DELETE", f"{{name={_SCHEMA}}}", pb.Empty),
+    _bind("ValidateSchema", "POST", f"{{parent={_PROJECT}}}/schemas:validate", pb.ValidateSchemaResponse, WHOLE),
+    _bind(
         "ValidateMessage", "POST", f"{{parent={_PROJECT}}}/schemas:validateMessage", pb.ValidateMessageResponse, WHOLE
     ),
-    *_of_resource("GetIamPolicy", "GET", "getIamPolicy", pb.Policy),
-    *_of_resource("SetIamPolicy", "POST", "setIamPolicy", pb.Policy, WHOLE),
-    *_of_resource("TestIamPermissions", "POST", "testIamPermissions", pb.TestIamPermissionsResponse, WHOLE),
+    *_bind_all("GetIamPolicy", "GET", "getIamPolicy", pb.Policy),
+    *_bind_all("SetIamPolicy", "POST", "setIamPolicy", pb.Policy, WHOLE),
+    *_bind_all("TestIamPermissions", "POST", "testIamPermissions", pb.TestIamPermissionsResponse, WHOLE),
 )
 
 

@@ -19,7 +19,7 @@ from ams.core.errors import InvalidInput, NotAllowed, Overloaded, TooLarge, Unkn
 from ams.core.observing import REQUEST, SCOPE
 from ams.http import errors as http_errors
 from ams.http.app import REQUEST_ID, good_id
-from ams.http.asgi import JSON, Receive, Send, answer, project_of, query_value
+from ams.http.asgi import JSON, Receive, Send, answer, query_value
 from ams.http.limits import Bodies, ClientLeft, gone
 from ams.outgoing.guard import Network
 from ams.pubsub.bindings import ROUTES, WHOLE, Binding, field_in, shape_of
@@ -176,11 +176,13 @@ class Rest:
 
         async def take(user: str) -> Message:
             nonlocal in_numbers
-            body = await self._read(scope, receive, (project_of(scope), user)) if binding.body else b""
+            holders = (user,)  # who may be no member of the project in the path
+            body = await self._read(scope, receive, holders) if binding.body else b""
             if rpc.name == "Pull":  # which may wait; what others began is done, also when the client has left
                 held.enter_context(_cancelled_when_left(receive, scope))
             in_numbers = _shows_numbers(scope["query_string"])
-            return _request(binding, rpc, scope, body)
+            with self._bodies.held(body, holders):
+                return _request(binding, rpc, scope, body)
 
         def shown(found: bytes) -> bytes:
             return msgspec.json.encode(show(binding.answer.FromString(found), in_numbers))

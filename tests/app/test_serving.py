@@ -276,7 +276,7 @@ async def port_of(name: str, folder: Path) -> AsyncIterator[Port]:
 @pytest.mark.parametrize(
     ("name", "prefix"),
     [("api", "ams"), ("api-tls", "ams"), ("operations", "ams"), ("certificates", "ams_authn"),
-     ("certificates-operations", "ams_authn"), ("push-operations", "ams_push")],
+     ("certificates-operations", "ams_authn"), ("push-operations", "ams_push"), ("pubsub", "ams")],
 )  # fmt: skip
 async def test_silent_connections_of_one_address_leave_half_to_others(
     name: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -291,13 +291,13 @@ async def test_silent_connections_of_one_address_leave_half_to_others(
         assert await port.ask(ELSEWHERE) in (200, 404)
         for _, writer in silent:
             writer.close()
-        listener = "operations" if name.endswith("operations") else "api"
+        listener = "operations" if name.endswith("operations") else "pubsub" if name == "pubsub" else "api"
         said = f'{prefix}_connections_refused_total{{listener="{listener}",why="address"}} 5.0'
         await wait_until_async(lambda: is_in(said, port))
         assert await port.ask() in (200, 404)
 
 
-@pytest.mark.parametrize("name", ["api", "api-tls", "operations", "certificates", "push-operations"])
+@pytest.mark.parametrize("name", ["api", "api-tls", "operations", "certificates", "push-operations", "pubsub"])
 async def test_a_trailer_that_ends_the_connection_ends_it_on_every_port(name: str, tmp_path: Path) -> None:
     head = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n"
     async with port_of(name, tmp_path / "data") as port:
@@ -316,12 +316,9 @@ async def is_in(line: str, port: Port) -> bool:
     return False
 
 
-@pytest.mark.parametrize("name", ["pubsub", "push"])
-async def test_a_port_of_grpc_closes_what_is_over_its_limit(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_port_of_grpc_closes_what_is_over_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(push_service, "MAX_CONNECTIONS", CONNECTIONS)
-    async with port_of(name, tmp_path / "data") as port:
+    async with port_of("push", tmp_path / "data") as port:
         silent = [await port.connect() for _ in range(CONNECTIONS)]
         over, leaving = await port.connect()
         with contextlib.suppress(ConnectionError):

@@ -51,7 +51,6 @@ TRAILERS = (b"Connection: close", b"Proxy-Connection: close", b"Content-Length: 
 BYTES_PER_SECOND = 10_000_000
 TIMEOUT_SECONDS = 30.0
 LIMITED = ("--min-free-bytes", "0", "--reserve-bytes", "0", "--max-data-bytes", "256MiB")
-FEW_CONNECTIONS = (*LIMITED, "--max-connections", "2000")  # fewer than `SILENT`, so that the port is full
 STREAMS = ("/google.pubsub.v1.Subscriber/StreamingPull", "/google.pubsub.v1.Publisher/Publish")
 
 
@@ -140,7 +139,7 @@ ATTACKS = (
     Attack("silent-api", keep_silent_connections, "api", "api"),
     Attack("silent-operations", keep_silent_connections, "operations", "api"),
     Attack("silent-certificates", keep_silent_connections, "certificates", "certificates"),
-    Attack("silent-pubsub", keep_silent_connections, "pubsub", "pubsub", FEW_CONNECTIONS, reconnects=False),
+    Attack("silent-pubsub", keep_silent_connections, "pubsub", "pubsub"),
     Attack("silent-push", keep_silent_connections, "push", "push", reconnects=False),
     Attack("silent-push-operations", keep_silent_connections, "push-operations", "push"),
     Attack("streams-pubsub", begin_streams, "pubsub", "pubsub"),

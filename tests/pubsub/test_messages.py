@@ -23,6 +23,7 @@ from google.cloud.pubsub_v1.subscriber.message import Message
 from grpc_status import rpc_status
 
 from ams.pubsub.leasing import takes_long_errors
+from ams.web.http2_relay import peer_name
 from tests.pubsub.conftest import World, world_at
 from tests.pubsub.streams import opened
 from tests.support.service import live_service
@@ -438,22 +439,22 @@ def test_by_tls_all_are_named_at_once(tmp_path: Path) -> None:
 class Context:
     """A call that came by such a connection from such a client."""
 
-    security: str
+    is_secure: bool
     agent: str
     name: str = "user-agent"
 
-    def auth_context(self) -> dict[str, list[bytes]]:
-        return {"transport_security_type": [self.security.encode()]}
+    def peer(self) -> str:
+        return peer_name("192.0.2.5", 4711, is_secure=self.is_secure)
 
     def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
         return (("authorization", "Bearer grpc-java"), (self.name, self.agent))
 
 
 @pytest.mark.parametrize(("context", "takes"), [
-    (Context("ssl", "grpc-python/1.85.1 grpc-c/58.0.0 (linux; chttp2)"), True),
-    (Context("insecure", "grpc-python/1.85.1 grpc-c/58.0.0 (linux; chttp2)"), False),
-    (Context("insecure", "grpc-go/1.71.0"), False), (Context("insecure", "grpc-java-netty/1.70.0"), True),
-    (Context("insecure", "gcloud grpc-java-netty/1.70.0", "x-ams-user-agent"), True),
+    (Context(True, "grpc-python/1.85.1 grpc-c/58.0.0 (linux; chttp2)"), True),
+    (Context(False, "grpc-python/1.85.1 grpc-c/58.0.0 (linux; chttp2)"), False),
+    (Context(False, "grpc-go/1.71.0"), False), (Context(False, "grpc-java-netty/1.70.0"), True),
+    (Context(False, "gcloud grpc-java-netty/1.70.0", "x-ams-user-agent"), True),
 ])  # fmt: skip
 def test_long_errors_are_for_connections_by_tls_and_for_java(context: Any, takes: bool) -> None:
     assert takes_long_errors(context) is takes

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gc
 import re
+import socket
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,8 +28,12 @@ from ams.pubsub import requests
 from ams.pubsub.messages import published
 from ams.pubsub.relaying import Relays
 from ams.pubsub.requests import read
+from ams.pubsub.rest import RestContext, refusal_of
 from ams.pubsub.server import answering
 from ams.service.parallel.pulling import Lot, Puller
+from ams.web.connection import Port
+from ams.web.http2_relay import peer_name
+from ams.web.listener import ListenerLimits
 from tests.pubsub.conftest import World, world_at
 from tests.pubsub.streams import SECONDS, STREAMING_PULL, ask, opened, refused
 from tests.support.http2_pings import ping
@@ -54,11 +59,13 @@ async def _forgotten_failure(error: BaseException) -> None:
     (RuntimeError("a defect"), True),
 ])  # fmt: skip
 async def test_a_client_that_vanishes_leaves_no_traceback(
-    error: Exception, is_written: bool, caplog: pytest.LogCaptureFixture
+    error: Exception, is_written: bool, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    streams: Any = SimpleNamespace(stop=lambda: None)
-    async with answering("127.0.0.1", 0, {}, streams, SimpleNamespace(), 10, Supervisor()):  # type: ignore[arg-type]  # no calls
-        await _forgotten_failure(error)
+    parts: Any = SimpleNamespace(stop=lambda: None)  # no calls
+    port, limits = Port(parts, refusal_of), ListenerLimits(connections=10)
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        async with answering(sock, str(tmp_path), {}, parts, parts, port, limits, Supervisor()):
+            await _forgotten_failure(error)
 
     assert ("Task exception was never retrieved" in caplog.text) is is_written
 
@@ -76,18 +83,23 @@ class Context:
         return (("authorization", "Bearer token"), ("x-forwarded-for", "203.0.113.9"), ("user-agent", "other"))
 
     def peer(self) -> str:
-        return "ipv4:192.0.2.5:4711"
+        return "unix-abstract:" + peer_name("192.0.2.5", 4711, is_secure=False)
 
     def time_remaining(self) -> None:
         return None
 
 
+ASKED = [(b"x-api-key", b"key"), (b"x-forwarded-for", b"203.0.113.9"), (b"user-agent", b"other")]
+REST = RestContext({"headers": ASKED, "query_string": b"", "client": ("192.0.2.5", 4711), "scheme": "https"})
+
+
 @pytest.mark.embedded("calls between nodes have nothing to do with engines")
-async def test_the_owner_is_told_the_token_and_where_and_what_the_client_is() -> None:
+@pytest.mark.parametrize(("context", "token"), [(Context(), "Bearer token"), (REST, "key")])
+async def test_the_owner_is_told_the_token_and_where_and_what_the_client_is(context: Any, token: str) -> None:
     async def answer(_: bytes, context: "grpc.aio.ServicerContext[bytes, bytes]") -> bytes:
         given = dict(context.invocation_metadata() or ())
-        wanted = ("authorization", "x-forwarded-for", "x-ams-forwarded-by", "x-ams-user-agent")
-        return "|".join(str(given[name]) for name in wanted).encode()
+        wanted = ("authorization", "x-goog-api-key", "x-forwarded-for", "x-ams-forwarded-by", "x-ams-user-agent")
+        return "|".join(str(given[name]) for name in wanted if name in given).encode()
 
     handler = grpc.method_handlers_generic_handler("Service", {"Call": grpc.unary_unary_rpc_method_handler(answer)})
     server = grpc.aio.server()
@@ -97,11 +109,11 @@ async def test_the_owner_is_told_the_token_and_where_and_what_the_client_is() ->
     relays = Relays("node1", lambda _: None)
     elsewhere = OwnedElsewhere(subscription="s", node="node2", pubsub=f"127.0.0.1:{port}")
     try:
-        said = await relays.unary(elsewhere, "/Service/Call", b"", Context())  # type: ignore[arg-type]
+        said = await relays.unary(elsewhere, "/Service/Call", b"", context)
     finally:
         await relays.close()
         await server.stop(None)
-    assert said == b"Bearer token|203.0.113.9, 192.0.2.5|node1|other"
+    assert said == f"{token}|203.0.113.9, 192.0.2.5|node1|other".encode()
 
 
 @pytest.fixture

@@ -193,7 +193,7 @@ async def served(
     server.start(sock)
     watch = supervisor.task("certificate", certificate.follow(supervisor)) if certificate else None
     try:
-        async with _pubsub(settings, made, certificate, connections, supervisor) as pubsub:
+        async with _pubsub(settings, made, certificate, connections, state) as pubsub:
             yield url_of("https" if certificate else "http", sock), pubsub
     finally:
         if watch:
@@ -211,7 +211,7 @@ async def served(
 
 @contextlib.asynccontextmanager
 async def _pubsub(
-    settings: Settings, made: Service, certificate: tls.Certificate | None, connections: int, supervisor: Supervisor
+    settings: Settings, made: Service, certificate: tls.Certificate | None, connections: int, state: State
 ) -> AsyncIterator[str]:
     if settings.pubsub_port is None:
         yield ""
@@ -220,7 +220,7 @@ async def _pubsub(
         from ams.app.wiring.pubsub import pubsub
     except ImportError as error:
         raise Unusable(f"pubsub_port needs the extra pubsub: pip install 'argo-messaging[pubsub]' ({error})") from error
-    async with pubsub(settings, made, certificate, connections, supervisor) as address:
+    async with pubsub(settings, made, certificate, connections, state.supervisor, state.listeners) as address:
         yield address
 
 
@@ -278,9 +278,9 @@ def _announce(settings: Settings, run: Running) -> None:
 def _connections(settings: Settings) -> int:
     """Return how many connections each port may have open: idle ones must not take the files that the log needs."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    ports = 1 if settings.pubsub_port is None else 2
+    files = 1 if settings.pubsub_port is None else 4  # for one of each port; one of gRPC has two more, of its relay
     for_ports = soft - min(OWN_FILES, soft // 2) - operations.MAX_CONNECTIONS
-    connections = max(min(settings.max_connections, for_ports // ports), 1)
+    connections = max(min(settings.max_connections, for_ports // files), 1)
     if connections < settings.max_connections:
         logger.info("max_connections", lowered_to=connections, open_files=soft)
     return connections

@@ -211,7 +211,9 @@ class Settings(SettingsTable):
     port: int = setting(8080, "Port of the API; 0 takes a free one.")
     ops_host: str = setting("127.0.0.1", "Address of /healthz, /readyz and /metrics: what they tell is not secret.")
     ops_port: int = setting(8081, "Port of /healthz, /readyz and /metrics; 0 takes a free one.")
-    pubsub_port: int | None = setting(None, "Port of Google's Pub/Sub (gRPC); 0 takes a free one, empty = off.")
+    pubsub_port: int | None = setting(
+        None, "Port of Google's Pub/Sub (gRPC and REST); 0 takes a free one, empty = off."
+    )
     pubsub_emulator: bool = setting(
         False, "Serve it as Google's emulator is: without TLS and tokens, to this machine only; projects are made."
     )

@@ -8,8 +8,8 @@ import os
 import signal
 import socket
 import ssl
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -33,15 +33,12 @@ class Certificate:
     context: ssl.SSLContext
     stamp: tuple[tuple[int, int, int], ...]
     renew: Callable[[], object] | None = None  # makes the files again when they are about to expire
+    others: list[ssl.SSLContext] = field(default_factory=list)  # contexts that serve it beside that one
 
     @classmethod
     def load(cls, chain: str, key: str, context: ssl.SSLContext | None = None) -> "Certificate":
         """Read the files, into a context of one's own or a usual one; raise `BadSettings` with one line."""
-        context = context or ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        # Clients that make a connection for every call begin each without a memory of the last (clients.md, R14): the
-        # two tickets that a server gives by default were a tenth of all work for such a call.
-        context.num_tickets = 0
+        context = _served(context or ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
         try:
             stamp = _stamp(chain, key)  # before they are read: what is written meanwhile is read the next time
             context.load_cert_chain(chain, key)
@@ -58,6 +55,14 @@ class Certificate:
         certificate.renew = lambda: self_signed(folder, clock)
         return certificate
 
+    def context_for(self, protocols: Sequence[str]) -> ssl.SSLContext:
+        """Return another context that follows the files; it agrees with clients on the first protocol they speak."""
+        context = _served(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+        context.set_alpn_protocols(list(protocols))
+        context.load_cert_chain(self.chain, self.key)
+        self.others.append(context)
+        return context
+
     def reload(self, *, always: bool = False) -> None:
         """Read the files again if they changed; new connections get them, a bad pair is logged and not taken."""
         try:
@@ -69,7 +74,8 @@ class Certificate:
             self.stamp = stamp
             # A pair that does not match would spoil the serving context half-way: try it on a fresh one first.
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.chain, self.key)
-            self.context.load_cert_chain(self.chain, self.key)
+            for context in (self.context, *self.others):
+                context.load_cert_chain(self.chain, self.key)
         except (OSError, ssl.SSLError) as error:
             logger.error("certificate.unusable", chain=self.chain, reason=str(error))
         else:
@@ -90,6 +96,14 @@ class Certificate:
             except Exception:  # what was read before goes on
                 supervisor.survive("certificate")
             hangup.clear()
+
+
+def _served(context: ssl.SSLContext) -> ssl.SSLContext:
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # Clients that make a connection for every call begin each without a memory of the last (clients.md, R14): the
+    # two tickets that a server gives by default were a tenth of all work for such a call.
+    context.num_tickets = 0
+    return context
 
 
 def _stamp(chain: str, key: str) -> tuple[tuple[int, int, int], ...]:

@@ -1,4 +1,4 @@
-"""Google's Pub/Sub over gRPC (`google.pubsub.v1`), on the use cases that the HTTP API is on.
+"""Google's Pub/Sub (`google.pubsub.v1`) over gRPC and REST, on the use cases that the HTTP API is on.
 
 A project, a topic, a user and a token here are the ones of the HTTP API; subscriptions made here are parallel ones.
 `docs/reference/pubsub.md` lists every field of every request.
@@ -13,5 +13,9 @@ resources   topics, subscriptions and snapshots as answers show them, and as req
 messages    from what is published to what is stored, and from what is stored to what is received
 publisher, subscriber, leasing, streaming, schemas, iam
             the methods of each service: `rpcs` of each lists them
-server      the port: TLS, limits, start and stop
+rest        requests of HTTP/1.1 as calls of these methods; errors in Google's envelope
+bindings    which HTTP request is which method
+transcoding from JSON to requests, and from answers to JSON
+discovery   the description from which clients make their methods
+server      the port: limits, start and stop, of both transports
 """

@@ -22,7 +22,7 @@ from ams.http.auditing import AuditedRequest, Auditor
 from ams.http.fast import Gate
 from ams.http.limits import Bodies, ClientLeft
 from ams.outgoing.guard import Network
-from ams.pubsub.errors import Missing, current_task, end, forget, refusal
+from ams.pubsub.errors import Missing, Refusal, current_task, end, forget, refusal
 from ams.pubsub.fields import SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, Name
 from ams.pubsub.protos import Message
 from ams.pubsub.relaying import Relays
@@ -158,14 +158,14 @@ class Calls:
 
         async def may(action: str, *, counted: bool = True) -> Caller:
             try:
-                return await self._door.admit(action, names, scope["headers"], b"", counted=counted)
+                return await self._door.admit(action, names, scope["headers"], scope["query_string"], counted=counted)
             except NotFound as error:  # nothing but the project is looked for yet
                 raise Missing(name.project, error.message) from error
 
         if action:
             caller = await may(action, counted=False)
         else:
-            await self._door.know(scope["headers"], b"")
+            await self._door.know(scope["headers"], scope["query_string"])
             caller = _NOBODY
         return Call(caller, name, context, action, may)
 
@@ -177,22 +177,41 @@ class Calls:
         method = f"/{service}/{rpc.name}"
 
         async def answer(_: Any, context: Context) -> bytes:
+            async def take(_: str) -> Message:
+                return read(rpc.request, await first_of(context, self._seconds))
+
             scope = self._begin(context, method)
             try:
                 held = contextlib.ExitStack()  # until the answer is sent: a client must read it to get more room
                 current_task().add_done_callback(lambda _: held.close())
-                held.enter_context(self._calls.taken(await self._login(scope), TOO_MANY_CALLS))
-                request = read(rpc.request, await first_of(context, self._seconds))
-                found = await self._answer(rpc, method, request, context, scope)
-                project = project_of(scope)
-                if rpc.only_reads:  # a change, or a lease of messages, is not to be done twice
-                    self._unread.check(project, len(found))
-                held.enter_context(self._unread.held(project, len(found)))
-                return found
+                return await self.answer(rpc, method, context, scope, held, take)
             except Exception as error:
                 return await self._fail(context, error, scope)
 
         return grpc.stream_unary_rpc_method_handler(answer)
+
+    async def answer(
+        self,
+        rpc: Rpc,
+        method: str,
+        context: Context,
+        scope: Scope,
+        held: contextlib.ExitStack,
+        take: Callable[[str], Awaitable[Message]],
+        shown: Callable[[bytes], bytes] = bytes,
+    ) -> bytes:
+        """Return the answer of a call, as `shown` turns it into what is sent.
+
+        `take` reads the request, for a user, whose id is empty for none. `held` is left when the answer was sent.
+        """
+        user = await self._login(scope)
+        held.enter_context(self._calls.taken(user, TOO_MANY_CALLS))
+        found = shown(await self._answer(rpc, method, await take(user), context, scope))
+        project = project_of(scope)
+        if rpc.only_reads:  # a change, or a lease of messages, is not to be done twice
+            self._unread.check(project, len(found))
+        held.enter_context(self._unread.held(project, len(found)))
+        return found
 
     def stream(
         self, method: str, act: Callable[[Context, Scope], Awaitable[None]]
@@ -218,11 +237,11 @@ class Calls:
         """Return who calls; raise as `Gate.who`, and `Overloaded` when too many of the client wait for that."""
         if self._only_proxies and not is_within(usual_address(scope["client"][0]), self._proxies):
             raise NotAuthenticated(PLAIN)
-        known = self._door.known(scope["headers"], b"")
+        known = self._door.known(scope["headers"], scope["query_string"])
         if known is not None:
             return known
         with self._logins.taken(scope["address"], TOO_MANY_LOGINS):
-            return await self._door.who(scope["headers"], b"")
+            return await self._door.who(scope["headers"], scope["query_string"])
 
     async def _answer(self, rpc: Rpc, method: str, request: Message, context: Context, scope: Scope) -> bytes:
         action = rpc.action if isinstance(rpc.action, str) else rpc.action(request)
@@ -257,17 +276,25 @@ class Calls:
         code: Any = context.code()
         # The library ends the work for a client that left. A stream may have read its end just before that.
         has_left = task.cancelling() or context.cancelled()
-        self._ended["CANCELLED" if has_left else code.name if code else "OK"] += 1
+        self.count("CANCELLED" if has_left else code.name if code else "OK")
+
+    def count(self, code: str) -> None:
+        """Count a call that ended with a code of gRPC."""
+        self._ended[code] += 1
 
     async def _fail(self, context: Context, error: Exception, scope: Scope, *, on_stream: bool = False) -> NoReturn:
         if isinstance(error, grpc.aio.AbortError):  # the call is ended already
             raise error
+        await end(context, await self.refused(error, scope, on_stream=on_stream))
+
+    async def refused(self, error: Exception, scope: Scope, *, on_stream: bool = False) -> Refusal:
+        """Return how a call ends with an error, which is written to the logs that it is for."""
         error = await self._auditor.turned_away(error, scope)
         if not isinstance(error, AmsError):
             logger.exception("call.failed")
         refused = refusal(error, scope.get("leaf", ""), on_stream=on_stream)
         forget(error)
-        await end(context, refused)
+        return refused
 
 
 def _serialized(answer: Message) -> Any:

@@ -14,7 +14,7 @@ from ams.pubsub.calls import Call, Rpc
 from ams.pubsub.errors import InvalidAckIds
 from ams.pubsub.fields import OF_SUBSCRIPTION
 from ams.pubsub.protos import Message
-from ams.pubsub.requests import AGENT, Context
+from ams.pubsub.requests import AGENT, Context, is_secure
 from ams.service.delivering import Deliverer
 from ams.service.lookup import find_subscription, require_attached
 from ams.service.parallel.pulling import Lot
@@ -103,9 +103,8 @@ def takes_long_errors(context: Context) -> bool:
     Google's libraries do on the connections that they make by TLS themselves. Plain ones take 8 KiB mostly. The library
     for Java has to be told of all in any case: for it what an error does not name is done.
     """
-    is_tls = b"ssl" in context.auth_context().get("transport_security_type", ())
     agents = [str(value) for name, value in context.invocation_metadata() or () if name in ("user-agent", AGENT)]
-    return is_tls or any("grpc-java" in each for each in agents)
+    return is_secure(context) or any("grpc-java" in each for each in agents)
 
 
 class LeasingRpcs:

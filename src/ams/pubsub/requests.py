@@ -18,6 +18,7 @@ from ams.core.errors import InvalidInput, Overloaded, TooLarge
 from ams.http.asgi import client_address
 from ams.outgoing.guard import Network
 from ams.pubsub.protos import Message
+from ams.web.http2_relay import read_peer_name
 from ams.web.listener import is_within
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
@@ -28,7 +29,7 @@ MOST_REQUEST = 20 * 2**20  # bytes of a request that are taken in
 MOST_PAYLOAD = 10 * 2**20  # bytes of a request that is served: Google's limit, with its text
 MOST_ANSWER = 2**30
 AGENT = "x-ams-user-agent"  # where a node that passes a call on says what its client is
-_API_KEY, _USUAL_KEY = "x-goog-api-key", b"x-api-key"
+API_KEY, USUAL_KEY = b"x-goog-api-key", b"x-api-key"
 SMALL = 128 * 2**10  # bytes of a request that is not looked at
 MOST_FLAT = 524_288  # bytes of a request without messages in it: of ids and names
 MOST_FIELDS = 10_000  # of a request in all, those of the messages in it among them
@@ -48,13 +49,22 @@ _LONGEST_VARINT = 10
 
 def scope_of(context: Context, method: str, proxies: Sequence[Network]) -> Scope:
     """Return what a call says of itself; its path is the method until the request says what it is about."""
-    headers = []
-    for name, value in context.invocation_metadata() or ():
-        key = _USUAL_KEY if name == _API_KEY else name.encode()  # an API key under the name that the HTTP API reads
-        headers.append((key, value if isinstance(value, bytes) else value.encode()))
-    scope = {"path": f"/v1{method}", "headers": headers, "query_string": b"", "client": client_of(context)}
-    scope["address"] = _address(scope, proxies)
+    came = context.invocation_metadata() or ()
+    headers = [(name.encode(), value if isinstance(value, bytes) else value.encode()) for name, value in came]
+    scope = {"path": f"/v1{method}", "headers": usual_headers(headers), "query_string": b""}
+    scope["client"] = client_of(context)
+    note_address(scope, proxies)
     return scope
+
+
+def usual_headers(headers: Headers) -> Headers:
+    """Return header fields with an API key under the name that the HTTP API reads."""
+    return [(USUAL_KEY if name == API_KEY else name, value) for name, value in headers]
+
+
+def note_address(scope: Scope, proxies: Sequence[Network]) -> None:
+    """Note in a scope where the client is that a share belongs to."""
+    scope["address"] = _address(scope, proxies)
 
 
 def _address(scope: Scope, proxies: Sequence[Network]) -> str:
@@ -70,11 +80,12 @@ def _address(scope: Scope, proxies: Sequence[Network]) -> str:
 
 def client_of(context: Context) -> tuple[str, int]:
     """Return address and port of who calls; an empty address when it is not known."""
-    kind, _, rest = unquote(context.peer()).partition(":")
-    address, _, port = rest.rpartition(":")
-    if kind not in ("ipv4", "ipv6") or not port.isdigit():
-        return "", 0
-    return address.strip("[]"), int(port)
+    return read_peer_name(unquote(context.peer()))[:2]
+
+
+def is_secure(context: Context) -> bool:
+    """Return whether who calls came by TLS."""
+    return read_peer_name(unquote(context.peer()))[2]
 
 
 async def first_of(context: Context, seconds: float) -> bytes:

@@ -1,7 +1,13 @@
-"""The port: TLS, limits of connections, its start and its stop."""
+"""The port: gRPC and REST, told apart by the first bytes of a connection; its limits, its start and its stop.
+
+The listener is one of ours. What speaks HTTP/2 goes on to gRPC's own server, on a socket in a folder that is private.
+"""
 
 import asyncio
 import contextlib
+import os
+import socket
+import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,11 +20,16 @@ from ams.pubsub import subscriber
 from ams.pubsub.calls import Calls, Rpc
 from ams.pubsub.requests import MOST_ANSWER, MOST_REQUEST
 from ams.pubsub.streaming import METHOD, RPC, Streams
+from ams.web.connection import HttpConnection, Port
+from ams.web.http2_relay import Http2Relay
+from ams.web.listener import Listener, ListenerLimits
+from ams.web.server import HttpServer
 
+FOLDER, SOCKET = "pubsub", "grpc"  # in the data folder, and in there
 MIN_PING_SECONDS = 5
 """Between two pings of a connection. Clients are told to go away when they ping more often three times. Google's
 libraries ping every 30 s; the libraries of gRPC let their users set 10 s, and no less."""
-HANDSHAKE_SECONDS = 10  # for a new connection to be one of HTTP/2, and of TLS where there is that
+FIRST_BYTES_SECONDS = 10.0  # for a new connection to say what it speaks, after its handshake of TLS where there is that
 IDLE_SECONDS = 3600
 """After which a connection without calls is told to go; its client opens another with its next call. Not sooner, as
 clients on gRPC's C core write a line about that to their standard error."""
@@ -27,11 +38,9 @@ GRACE_SECONDS = 5.0  # for calls under way at a stop
 _OPTIONS = (
     ("grpc.max_receive_message_length", MOST_REQUEST),
     ("grpc.max_send_message_length", MOST_ANSWER),
-    ("grpc.so_reuseport", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", MIN_PING_SECONDS * 1000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.max_metadata_size", 64 * 1024),
-    ("grpc.server_handshake_timeout_ms", HANDSHAKE_SECONDS * 1000),
     ("grpc.max_connection_idle_ms", IDLE_SECONDS * 1000),
 )
 
@@ -40,40 +49,60 @@ logger = structlog.get_logger("ams.pubsub")
 
 @contextlib.asynccontextmanager
 async def answering(
-    host: str,
-    port: int,
+    sock: socket.socket,
+    folder: str,
     services: Mapping[str, Sequence[Rpc]],
     streams: Streams,
     calls: Calls,
-    most_connections: int,
+    port: Port,
+    limits: ListenerLimits,
     supervisor: Supervisor,
-    credentials: Any = None,
-) -> AsyncIterator[str]:
-    """Answer calls until the block ends; gives HOST:PORT. `services` are methods by the names of their services.
+    context: ssl.SSLContext | None = None,
+) -> AsyncIterator[Listener]:
+    """Answer clients on a listening socket until the block ends. `services` are methods by the names of their services.
 
-    More than `most_connections` at a time are closed as they come. Without `credentials` connections are plain. Raises
-    `Unusable` when the port cannot be had.
+    `port` answers what comes as HTTP/1.1. Without `context` connections are plain. Raises `Unusable` when the `folder`
+    cannot have a socket.
     """
-    server = grpc.aio.server(options=(*_OPTIONS, ("grpc.max_allowed_incoming_connections", most_connections)))
+    server = grpc.aio.server(options=_OPTIONS)
     for service, rpcs in services.items():
         handlers = {rpc.name: calls.unary(service, rpc) for rpc in rpcs}
         if service == subscriber.NAME:
             handlers[RPC] = calls.stream(METHOD, streams.run)
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
-    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    try:
-        bound = server.add_secure_port(address, credentials) if credentials else server.add_insecure_port(address)
-    except RuntimeError as error:
-        raise Unusable(f"pubsub port {port} on {host} cannot be had: stop what uses it or choose another") from error
-    await server.start()
-    task = supervisor.task("Google Pub/Sub port", _until_stopped(server), may_end=True)
-    with _quiet_about_clients_that_left():
+    with _private_socket(folder) as path:
         try:
-            yield address.rpartition(":")[0] + f":{bound}"
-        finally:
-            streams.stop()
-            await server.stop(GRACE_SECONDS)
-            await task
+            server.add_insecure_port(f"unix:{path}")
+        except RuntimeError as error:
+            raise Unusable(f"{os.path.join(folder, FOLDER)} cannot have the socket of gRPC: {error}") from error
+        await server.start()
+        task = supervisor.task("Google Pub/Sub port", _until_stopped(server), may_end=True)
+        relay = Http2Relay(path, HttpConnection, FIRST_BYTES_SECONDS)
+        front = HttpServer("pubsub", port, limits, context=context, connection=relay.connection)
+        front.start(sock)
+        with _quiet_about_clients_that_left():
+            try:
+                yield front.listener
+            finally:
+                front.listener.close()
+                relay.prepare_stop()
+                streams.stop()
+                await asyncio.gather(server.stop(GRACE_SECONDS), front.stop(GRACE_SECONDS))
+                relay.close()
+                await task
+
+
+@contextlib.contextmanager
+def _private_socket(folder: str) -> Iterator[str]:
+    """Give the path of a socket that is for this user alone, and short however deep the folder lies."""
+    private = os.path.join(folder, FOLDER)
+    os.makedirs(private, exist_ok=True)
+    os.chmod(private, 0o700)
+    handle = os.open(private, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{handle}/{SOCKET}"
+    finally:
+        os.close(handle)
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ import errno
 import socket
 import ssl
 import sys
+from collections.abc import Callable
 from email.utils import formatdate
 
 import structlog
@@ -33,7 +34,7 @@ class HttpServer:
         limits: ListenerLimits,
         *,
         context: ssl.SSLContext | None = None,
-        connection: type[HttpConnection] = HttpConnection,
+        connection: Callable[[Port, Callable[[], None]], asyncio.Protocol] = HttpConnection,
     ) -> None:
         """`name` is that of the port in logs and metrics; `connection` makes its connections."""
         self.port = port

@@ -4,9 +4,7 @@ Imported when the port is on only: it needs the extra `pubsub`.
 """
 
 import contextlib
-import os
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 import grpc
 
@@ -14,18 +12,26 @@ from ams.app.wiring.assembly import Service
 from ams.core.errors import BadSettings
 from ams.core.settings import Settings
 from ams.core.supervisor import Supervisor
+from ams.http.asgi import Application
+from ams.http.auditing import Traced
 from ams.http.tls import Certificate
-from ams.outgoing.guard import networks
+from ams.outgoing.guard import Network, networks
 from ams.pubsub import iam, publisher, schemas, subscriber
-from ams.pubsub.calls import Calls, EmulatorDoor
+from ams.pubsub.calls import Calls, EmulatorDoor, Rpc
 from ams.pubsub.iam import IamRpcs
 from ams.pubsub.leasing import Leases, LeasingRpcs
 from ams.pubsub.publisher import PublisherRpcs
 from ams.pubsub.relaying import Relays
+from ams.pubsub.rest import Rest, refusal_of
 from ams.pubsub.schemas import SchemaRpcs
 from ams.pubsub.server import answering
 from ams.pubsub.streaming import Streams
 from ams.pubsub.subscriber import SubscriberRpcs
+from ams.web.asgi_exchange import AsgiExchange
+from ams.web.connection import Port
+from ams.web.http2_relay import ALPN
+from ams.web.listener import Listener, ListenerLimits
+from ams.web.server import listen, url_of
 
 UNPROTECTED = (
     "pubsub_port needs TLS (cert and key, or tls_self_signed), a proxy that does TLS (trusted_proxies), or"
@@ -35,9 +41,17 @@ UNPROTECTED = (
 
 @contextlib.asynccontextmanager
 async def pubsub(
-    settings: Settings, made: Service, certificate: Certificate | None, connections: int, supervisor: Supervisor
+    settings: Settings,
+    made: Service,
+    certificate: Certificate | None,
+    connections: int,
+    supervisor: Supervisor,
+    listeners: list[Listener],
 ) -> AsyncIterator[str]:
-    """Answer Google's clients on so many connections until the block ends; gives HOST:PORT."""
+    """Answer Google's clients on so many connections until the block ends; gives HOST:PORT.
+
+    The listener of the port is added to `listeners`.
+    """
     cases = made.cases
     relays = _relays(settings, made, certificate)
     calls = _calls(settings, made, certificate, relays)
@@ -56,15 +70,37 @@ async def pubsub(
         schemas.NAME: SchemaRpcs(cases.schemas).rpcs(),
         iam.NAME: IamRpcs(cases.topics, cases.subscriptions, cases.snapshots, cases.schemas).rpcs(),
     }
-    credentials = _credentials(certificate) if certificate and not settings.pubsub_emulator else None
+    proxies = networks(settings.trusted_proxies, "trusted_proxies")
+    limits = ListenerLimits(connections=connections, unshared=proxies)
+    context = certificate.context_for(ALPN) if certificate and not settings.pubsub_emulator else None
+    port = _port(settings, made, calls, services, proxies)
     try:
-        async with answering(
-            settings.host, settings.pubsub_port or 0, services, streams, calls, connections, supervisor, credentials
-        ) as address:
-            yield address
+        with contextlib.closing(listen(settings.host, settings.pubsub_port or 0, "pubsub_port")) as sock:
+            async with answering(
+                sock, made.folder.path, services, streams, calls, port, limits, supervisor, context
+            ) as listener:
+                listeners.append(listener)
+                yield url_of("", sock).removeprefix("://")
     finally:
         if relays is not None:
             await relays.close()
+
+
+def _port(
+    settings: Settings, made: Service, calls: Calls, services: Mapping[str, Sequence[Rpc]], proxies: Sequence[Network]
+) -> Port:
+    """Return what answers requests of REST."""
+    is_open = settings.pubsub_emulator
+    rest = Rest(calls, services, made.bodies, made.api.new_id, proxies=proxies, is_open=is_open)
+    app: Application = Traced(rest) if settings.log_level == "debug" else rest
+    return Port(
+        lambda connection, request: AsgiExchange(connection, app, request),
+        refusal_of,
+        max_header_bytes=settings.max_header_bytes,
+        head_seconds=settings.request_seconds,
+        body_seconds=settings.request_seconds,
+        idle_seconds=settings.keep_alive_seconds,
+    )
 
 
 def _relays(settings: Settings, made: Service, certificate: Certificate | None) -> Relays | None:
@@ -99,27 +135,3 @@ def _calls(settings: Settings, made: Service, certificate: Certificate | None, r
         only_proxies=is_plain,
         relay=relay,
     )
-
-
-def _credentials(certificate: Certificate) -> Any:
-    def read() -> Any:
-        with open(certificate.key, "rb") as key, open(certificate.chain, "rb") as chain:
-            return grpc.ssl_server_certificate_configuration([(key.read(), chain.read())])
-
-    def stamp() -> tuple[int, ...]:
-        return tuple(os.stat(path).st_mtime_ns for path in (certificate.chain, certificate.key))
-
-    shown = stamp()
-
-    def changed() -> Any:
-        nonlocal shown
-        try:
-            now = stamp()
-            if now == shown:
-                return None
-            shown = now
-            return read()
-        except OSError:  # being written: what was read before goes on
-            return None
-
-    return grpc.dynamic_ssl_server_credentials(read(), changed, require_client_authentication=False)

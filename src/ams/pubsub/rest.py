@@ -1,0 +1,282 @@
+"""REST: Google's API over HTTP/1.1 and JSON, on the methods that gRPC has.
+
+A request becomes the message that the method takes, and its answer becomes JSON (`ams.pubsub.transcoding`). In between
+it is a call as any other (`Calls.answer`): the same login, shares, rates, audit and use case.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn
+from urllib.parse import parse_qs
+
+import grpc
+import msgspec
+from google.protobuf import json_format
+from google.rpc import status_pb2
+
+from ams.core.errors import InvalidInput, NotAllowed, Overloaded, TooLarge, UnknownCoding
+from ams.core.observing import REQUEST, SCOPE
+from ams.http import errors as http_errors
+from ams.http.app import REQUEST_ID, good_id
+from ams.http.asgi import JSON, Receive, Send, answer, query_value
+from ams.http.limits import Bodies, ClientLeft, gone
+from ams.outgoing.guard import Network
+from ams.pubsub.bindings import ROUTES, WHOLE, Binding, field_in, shape_of
+from ams.pubsub.calls import Calls, Rpc
+from ams.pubsub.discovery import describe
+from ams.pubsub.errors import DETAILS, Refusal, current_task, refusal
+from ams.pubsub.protos import Message
+from ams.pubsub.requests import API_KEY, MOST_REQUEST, USUAL_KEY, Scope, note_address, read, usual_headers
+from ams.pubsub.transcoding import BadPayload, fill, read_json, read_query, show
+from ams.web.answers import Header
+from ams.web.http2_relay import peer_name
+
+Code = grpc.StatusCode
+STATUS: Mapping[grpc.StatusCode, int] = {
+    Code.INVALID_ARGUMENT: 400,
+    Code.FAILED_PRECONDITION: 400,
+    Code.OUT_OF_RANGE: 400,
+    Code.UNAUTHENTICATED: 401,
+    Code.PERMISSION_DENIED: 403,
+    Code.NOT_FOUND: 404,
+    Code.ALREADY_EXISTS: 409,
+    Code.ABORTED: 409,
+    Code.RESOURCE_EXHAUSTED: 429,
+    Code.CANCELLED: 499,
+    Code.UNIMPLEMENTED: 501,
+    Code.UNAVAILABLE: 503,
+    Code.DEADLINE_EXCEEDED: 504,
+}
+"""All others are 500."""
+
+_TEXT: Header = (b"content-type", b"text/plain; charset=utf-8")
+_PREFIX = "/v1/"
+DISCOVERY = ("/$discovery/rest", "/discovery/v1/apis/pubsub/v1/rest")  # where clients look for the description
+_STREAM = "projects/*/subscriptions/*:streamingPull"
+_SYSTEM = frozenset(
+    {"$.xgafv", "$alt", "$prettyPrint", "alt", "fields", "key", "prettyPrint", "quotaUser", "uploadType",
+     "upload_protocol"}
+)  # fmt: skip
+"""Parameters that each request of Google's may have. `key` is a token; others but `alt` change nothing here."""
+_FORMS = {"json": False, "json;enum-encoding=int": True}  # values of `alt`: whether enums are numbers
+_HAS_LEFT = "ams.client_left"  # member of a scope: the client reads no answer
+_BAD_REQUEST = "type.googleapis.com/google.rpc.BadRequest"
+_STOPPING = "The service is stopping"  # nothing else cancels a request whose client is there
+_BROWSER = "Pages of browsers are not let in where nobody needs a token"
+
+
+class Answer(NamedTuple):
+    """An answer as it goes out."""
+
+    code: int
+    body: bytes
+    headers: Sequence[Header] = ()
+    media: Header = JSON
+
+
+class _EndedElsewhere(Exception):
+    """Another node has refused the call."""
+
+    def __init__(self, refused: Refusal) -> None:
+        self.refused = refused
+
+
+class RestContext:
+    """What methods and relays ask of the context of a call, for a request of HTTP."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+
+    def invocation_metadata(self) -> Sequence[tuple[str, str]]:
+        """Return the header fields, a token under the name that gRPC has for it."""
+        came = self._scope["headers"]
+        key = query_value(self._scope["query_string"], "key")
+        found = [*came, (USUAL_KEY, key.encode())] if key else came
+        return [(_decoded(API_KEY if name == USUAL_KEY else name), _decoded(value)) for name, value in found]
+
+    def peer(self) -> str:
+        """Return where the client is, as the name of a relayed connection has it."""
+        return peer_name(*self._scope["client"], is_secure=self._scope["scheme"] == "https")
+
+    def time_remaining(self) -> None:
+        """Return nothing: a request of HTTP does not say how long its client waits."""
+
+    async def abort(self, code: grpc.StatusCode, text: str, metadata: Any) -> NoReturn:
+        """End the call as another node ended it."""
+        raise _EndedElsewhere(Refusal(code, text, metadata))
+
+
+class Rest:
+    """ASGI application."""
+
+    def __init__(
+        self,
+        calls: Calls,
+        services: Mapping[str, Sequence[Rpc]],
+        bodies: Bodies,
+        new_id: Callable[[], bytes],
+        *,
+        proxies: Sequence[Network] = (),
+        is_open: bool = False,
+    ) -> None:
+        """`is_open`: nobody needs a token, and clients come without TLS; to others TLS is done here or by a proxy."""
+        self._calls = calls
+        self._rpcs = {rpc.name: (service, rpc) for service, rpcs in services.items() for rpc in rpcs}
+        self._requests = tuple((name, rpc.request) for name, (_, rpc) in self._rpcs.items())
+        self._bodies = bodies
+        self._new_id = new_id
+        self._proxies = proxies
+        self._is_open = is_open
+        self._scheme = "http" if is_open else "https"
+
+    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        given = next((good_id(value) for name, value in scope["headers"] if name == REQUEST_ID), b"")
+        request_id = given or self._new_id()
+        REQUEST.set(request_id)
+        SCOPE.set(scope)
+        scope["headers"] = usual_headers(scope["headers"])
+        scope["client"] = scope["client"] or ("", 0)
+        note_address(scope, self._proxies)
+        with contextlib.ExitStack() as held:  # until the answer is sent
+            try:
+                found = await self._answer(scope, receive, held)
+            except (Exception, asyncio.CancelledError) as error:
+                if isinstance(error, ClientLeft) or _HAS_LEFT in scope:
+                    self._calls.count("CANCELLED")
+                    return
+                found = await self._refused(error if isinstance(error, Exception) else Overloaded(_STOPPING), scope)
+            await answer(send, found.code, found.body, [found.media, *found.headers, (REQUEST_ID, request_id)])
+
+    async def _answer(self, scope: Scope, receive: Receive, held: contextlib.ExitStack) -> Answer:
+        path, http = scope["path"], scope["method"]
+        if self._is_open and any(name == b"origin" for name, _ in scope["headers"]):
+            raise NotAllowed(_BROWSER)
+        if path in DISCOVERY and http == "GET":
+            return self._description(scope)
+        if path == "/" and http == "GET":  # by which programs look whether the emulator is there
+            return Answer(200, b"Ok\n", media=_TEXT)
+        shape = shape_of(path.removeprefix(_PREFIX)) if path.startswith(_PREFIX) else ""
+        bindings = ROUTES.get(shape)
+        if bindings is None:
+            if shape == _STREAM:
+                return _error(501, "UNIMPLEMENTED", "StreamingPull is there over gRPC only: use :pull.")
+            return _error(404, "NOT_FOUND", "Method not found.")
+        binding = bindings.get(http)
+        if binding is None:
+            allowed = ", ".join(bindings)
+            text = f"The HTTP method {http} is not there for this path, only {allowed}."
+            return _error(405, "UNIMPLEMENTED", text, headers=[(b"allow", allowed.encode())])
+        return await self._call(binding, scope, receive, held)
+
+    async def _call(self, binding: Binding, scope: Scope, receive: Receive, held: contextlib.ExitStack) -> Answer:
+        service, rpc = self._rpcs[binding.rpc]
+        in_numbers = False
+
+        async def take(user: str) -> Message:
+            nonlocal in_numbers
+            holders = (user,)  # who may be no member of the project in the path
+            body = await self._read(scope, receive, holders) if binding.body else b""
+            if rpc.name == "Pull":  # which may wait; what others began is done, also when the client has left
+                held.enter_context(_cancelled_when_left(receive, scope))
+            in_numbers = _shows_numbers(scope["query_string"])
+            with self._bodies.held(body, holders):
+                return _request(binding, rpc, scope, body)
+
+        def shown(found: bytes) -> bytes:
+            return msgspec.json.encode(show(binding.answer.FromString(found), in_numbers))
+
+        method = f"/{service}/{rpc.name}"
+        context: Any = RestContext(scope)
+        body = await self._calls.answer(rpc, method, context, scope, held, take, shown)
+        self._calls.count("OK")
+        return Answer(200, body)
+
+    async def _read(self, scope: Scope, receive: Receive, holders: Sequence[str]) -> bytes:
+        try:
+            return await self._bodies.read(scope["headers"], receive, MOST_REQUEST, holders)
+        except UnknownCoding as error:
+            raise InvalidInput(error.message) from None
+        except TooLarge:
+            most = min(MOST_REQUEST, self._bodies.most)
+            raise TooLarge(f"Request payload size exceeds the limit: {most} bytes.") from None
+
+    async def _refused(self, error: Exception, scope: Scope) -> Answer:
+        if isinstance(error, _EndedElsewhere):
+            found = _envelope(error.refused)
+        else:
+            found = refusal_of(error, await self._calls.refused(error, scope))
+        self._calls.count(msgspec.json.decode(found.body)["error"]["status"])
+        return found
+
+    def _description(self, scope: Scope) -> Answer:
+        if parse_qs(_decoded(scope["query_string"])).get("version", ["v1"]) != ["v1"]:
+            return _error(404, "NOT_FOUND", "Only the version v1 is there.")
+        host = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"host"), "")
+        return Answer(200, msgspec.json.encode(describe(f"{self._scheme}://{host}/", self._requests)))
+
+
+@contextlib.contextmanager
+def _cancelled_when_left(receive: Receive, scope: Scope) -> Iterator[None]:
+    """Cancel the task at work when its client leaves, and note that."""
+    task, left = current_task(), gone(receive)
+
+    def leave(_: object) -> None:
+        scope[_HAS_LEFT] = True
+        task.cancel()
+
+    left.add_done_callback(leave)
+    try:
+        yield
+    finally:
+        left.remove_done_callback(leave)
+        left.cancel()
+
+
+def _request(binding: Binding, rpc: Rpc, scope: Scope, body: bytes) -> Message:
+    """Return the request of a method, in the limits of gRPC; raise `BadPayload`, and as `read`."""
+    request = rpc.request()
+    if binding.body:
+        fill(request if binding.body == WHOLE else getattr(request, binding.body), read_json(body))
+    fill(request, read_query(request.DESCRIPTOR, _decoded(scope["query_string"]), _SYSTEM))
+    *outer, last = binding.field.split(".")
+    inner = request
+    for name in outer:
+        inner = getattr(inner, name)
+    setattr(inner, last, field_in(binding, scope["path"].removeprefix(_PREFIX)))
+    return read(rpc.request, request.SerializeToString())
+
+
+def _shows_numbers(query: bytes) -> bool:
+    """Return whether an answer is to show enums as numbers; raise `BadPayload` for another form than JSON."""
+    said = parse_qs(_decoded(query))
+    found = (said.get("$alt") or said.get("alt") or ["json"])[-1]
+    if found not in _FORMS:
+        raise BadPayload("Answers are JSON only (argument=alt).")
+    return _FORMS[found]
+
+
+def _decoded(query: bytes) -> str:
+    return query.decode("latin-1")
+
+
+def refusal_of(error: Exception, refused: Refusal | None = None) -> Answer:
+    """Return what a request is answered with that failed; `refused` is how a call ends with it."""
+    refused = refused or refusal(error)
+    details = [{"@type": _BAD_REQUEST, "fieldViolations": [error.violation]}] if isinstance(error, BadPayload) else []
+    return _envelope(refused, details, http_errors.refusal(error).headers)
+
+
+def _envelope(refused: Refusal, details: Sequence[object] = (), headers: Sequence[Header] = ()) -> Answer:
+    said = next((value for name, value in refused.metadata if name == DETAILS), b"")
+    found = json_format.MessageToDict(status_pb2.Status.FromString(said)).get("details", [])
+    status = STATUS.get(refused.code, 500)
+    return _error(status, refused.code.name, refused.text, details=[*details, *found], headers=headers)
+
+
+def _error(
+    status: int, word: str, text: str, *, details: Sequence[object] = (), headers: Sequence[Header] = ()
+) -> Answer:
+    error = {"code": status, "message": text, "status": word, **({"details": details} if details else {})}
+    return Answer(status, msgspec.json.encode({"error": error}), headers)

@@ -125,10 +125,10 @@ class SqliteStore:
     async def write(
         self, work: Work[T], forgets: Sequence[Invalidation], *, large: bool = False, grows: bool = True
     ) -> T:
-        return await in_thread(self._writer, self._attempt_growth if grows else self._attempt_write, work)
+        return await self.put(work, grows=grows)
 
-    async def put(self, work: Work[T]) -> T:
-        return await in_thread(self._writer, self._attempt_write, work)
+    async def put(self, work: Work[T], *, grows: bool = False) -> T:
+        return await in_thread(self._writer, self._attempt_growth if grows else self._attempt_write, work)
 
     async def in_turn(self, work: Work[T], turn: int) -> T:
         return await self.put(work)

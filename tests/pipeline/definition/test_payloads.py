@@ -143,6 +143,16 @@ def encoded(*records: dict[str, Any]) -> bytes:
     return out.getvalue()
 
 
+def test_a_text_of_avro_that_is_not_utf_8_costs_its_datum_alone() -> None:
+    whole = encoded({"site": "A", "wall": None}, {"site": "#", "wall": 1.5}, {"site": "B", "wall": None})
+
+    found = read(Avro(AVRO, schema=SCHEMA, packed=True), whole.replace(b"#", b"\xff"))
+
+    assert [each if isinstance(each, str) else each["site"] for each in found] == [
+        "A", "not Avro of this schema: a text is not UTF-8", "B",
+    ]  # fmt: skip
+
+
 def test_avro_is_read_one_datum_a_message_or_several() -> None:
     one = {"site": "A", "wall": 1.5}
     both = encoded(one, {"site": "B", "wall": None})

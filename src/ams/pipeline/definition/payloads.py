@@ -111,13 +111,13 @@ class Avro(Payload):
     schema: Mapping[str, Any] = field(default_factory=dict)
     packed: bool = False
 
-    def _pieces(self, data: bytes) -> Iterable[Record]:
+    def _pieces(self, data: bytes) -> Iterable[Record | Broken]:
         stream = io.BytesIO(data)
         schema = fastavro.parse_schema(dict(self.schema))
         while True:
             before = stream.tell()
             try:
-                read: Any = fastavro.schemaless_reader(stream, schema, None)
+                read = _datum(stream, schema)
             except RecursionError:
                 raise Broken("not Avro of this schema: nested too deeply") from None
             except Exception as error:  # whatever a reader does with bytes that are something else
@@ -130,6 +130,16 @@ class Avro(Payload):
 
     def _record(self, piece: Record) -> Record:
         return {name: piece.get(name) for name in self.fields}
+
+
+def _datum(stream: io.BytesIO, schema: Any) -> Any:
+    before = stream.tell()
+    try:
+        return fastavro.schemaless_reader(stream, schema, None)
+    except UnicodeDecodeError:  # lengths say where the datum ends: it costs no other one of its message
+        stream.seek(before)
+        fastavro.schemaless_reader(stream, schema, None, handle_unicode_errors="replace")
+        return Broken("not Avro of this schema: a text is not UTF-8")
 
 
 def _read(value: Any, wanted: DataType, name: str) -> Any:

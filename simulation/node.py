@@ -10,7 +10,7 @@ import asyncio
 import os
 import shutil
 
-from ams.app.serving import State, served
+from ams.app.serving import State, serve_api
 from ams.app.wiring import Service, service
 from ams.core.clock import Milliseconds
 from ams.core.settings import Bytes, Seconds, Settings
@@ -94,7 +94,7 @@ class Node:
         files, clock = self.disk, self.clock
         async with (
             service(self.settings, supervisor, clock=clock, files=files) as made,
-            served(self.settings, made, sock, state),  # type: ignore[arg-type]
+            serve_api(self.settings, made, sock, state),  # type: ignore[arg-type]
         ):
             self.service = made
             self.starts.append(self.world.now)

@@ -36,6 +36,7 @@ from ams.web.http2_relay import peer_name
 from ams.web.listener import ListenerLimits
 from tests.pubsub.conftest import World, world_at
 from tests.pubsub.streams import SECONDS, STREAMING_PULL, ask, opened, refused
+from tests.support.after_change import fail_after_change
 from tests.support.http2_pings import ping
 from tests.support.served import Served, served
 from tests.support.service import running_service
@@ -125,6 +126,31 @@ def alone(tmp_path: Path) -> Iterator[World]:
         grpc.insecure_channel(service.run.pubsub, options=limits) as channel,
     ):
         yield world_at(channel, service)
+
+
+def test_a_stored_change_is_done_whatever_comes_after_it(alone: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else clients ask again by themselves, and are told that it exists already."""
+    topic, subscription = alone.made()
+    alone.subscriber.create_snapshot(request={"name": alone.snapshot(), "subscription": subscription})
+    names, mask = {"name": topic}, {"paths": ["labels"]}
+    changes = {
+        "Publisher/CreateTopic": types.Topic(name=alone.topic("new"), message_retention_duration={"seconds": 3600}),
+        "Subscriber/CreateSubscription": types.Subscription(name=alone.subscription("new"), topic=topic),
+        "Publisher/UpdateTopic": types.UpdateTopicRequest(topic=names, update_mask=mask),
+        "Subscriber/UpdateSubscription": types.UpdateSubscriptionRequest(
+            subscription={"name": subscription, "topic": topic}, update_mask=mask
+        ),
+        "Subscriber/UpdateSnapshot": types.UpdateSnapshotRequest(snapshot={"name": alone.snapshot()}, update_mask=mask),
+        "Publisher/DetachSubscription": types.DetachSubscriptionRequest(subscription=subscription),
+    }
+    fail_after_change(monkeypatch, lambda _: True)
+
+    refusals = {
+        name: refused(alone.channel, f"/google.pubsub.v1.{name}", type(each).serialize(each))
+        for name, each in changes.items()
+    }
+
+    assert refusals == dict.fromkeys(changes, ("OK", ""))
 
 
 def figures(alone: World) -> dict[str, float]:

@@ -19,9 +19,10 @@ from ams.push.rpc import push_service_pb2 as pb
 from ams.push.rpc.client import AT_ONCE, AWAY, DrivenPushServer, Driving, GrpcPushServer, Outcome
 from ams.push.rpc.wire import PushServerAddress, trust
 from ams.push.upstream import Target
+from tests.service.interference import failing
 from tests.support.certificates import Authority
 from tests.support.reference_push_server import ReferencePushServer, reference_push_server
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
 from tests.support.wire_bytes import read, written
 
 PATH = "/projects/p/subscriptions/s"
@@ -304,6 +305,18 @@ async def test_a_deactivation_that_failed_is_repaired_later(drive: Drive) -> Non
     assert await drive.driving.round()
     assert drive.active() == []
     assert dict(drive.driving.results) == {}
+
+
+async def test_a_deactivation_that_ends_by_a_defect_fails_no_change_and_is_repaired_later(drive: Drive) -> None:
+    await drive.follow(target("a"))
+    drive.wanted.targets = []
+
+    with failing(GrpcPushServer, "deactivate", ValueError):
+        await drive.driving.settle(PATIENCE_SECONDS)
+    assert drive.driving.results[target("a").path].worded() == "Error: unexpected ValueError"
+
+    await drive.driving.round()
+    assert drive.active() == []
 
 
 async def test_a_registry_that_does_not_answer_changes_nothing(drive: Drive) -> None:

@@ -14,6 +14,7 @@ from sqlalchemy import text
 from ams.access.admission import Admission
 from ams.cluster.lease_table import Duty
 from ams.core.clock import ManualClock
+from ams.core.errors import Unavailable
 from ams.core.names import topic_id_text
 from ams.core.retention_clock import RetentionClock
 from ams.core.supervisor import Supervisor
@@ -22,6 +23,8 @@ from ams.service.history import HISTORY_MINUTES, MINUTE, Asked, History, Past, V
 from ams.service.metrics import NEVER, Metrics, Usage, _va_metrics, average, rate
 from ams.service.retention import Losses
 from ams.storage.database.sqlite import SqliteStore
+from ams.storage.files import Disk
+from ams.storage.free_space import FreeSpace
 from ams.storage.registry.counts import Rate
 from ams.storage.registry.history import FileHistory, Row
 from ams.wire.service import Point, ProjectUsage
@@ -290,6 +293,28 @@ async def test_a_file_that_cannot_be_read_is_made_anew(tmp_path: Path) -> None:
     await store.write([Row("a", 1, b"x")], 0)
 
     assert await store.read(["a"], 0) == [Row("a", 1, b"x")]
+
+
+class FillingDisk(FreeSpace):
+    is_full = False
+
+    def growth_refusal(self) -> str | None:
+        return "full" if self.is_full else None
+
+
+async def test_while_the_disk_has_little_space_old_rows_go_and_no_new_ones_are_written(tmp_path: Path) -> None:
+    disk = FillingDisk(Disk(), "/", 0)
+    store = FileHistory(str(tmp_path / "history.db"), disk)
+    await store.write([Row("a", 1, b"old")], 0)
+
+    disk.is_full = True
+    with pytest.raises(Unavailable, match="^The history cannot be written: full$"):
+        await store.write([Row("a", 9, b"new")], 5)
+    assert await store.read(["a"], 0) == []
+
+    disk.is_full = False
+    await store.write([Row("a", 9, b"new")], 5)
+    assert await store.read(["a"], 0) == [Row("a", 9, b"new")]
 
 
 @pytest.mark.postgres

@@ -26,6 +26,7 @@ from ams.service.issuers import Bindings, Issuers
 from ams.service.users import LATEST, Tokens, TokenUses, Users, first_admin
 from ams.storage.registry.records import User, UserDetails
 from ams.storage.registry.registry import Registry
+from tests.service.interference import failing
 from tests.support.administration import administrator, admitted, make_user, service
 
 ANNA, NOTHING = "anna", UserDetails()
@@ -51,6 +52,17 @@ async def test_who_may_refresh_its_own_token_may_not_by_a_weaker_login(users: Us
         await users.refresh_token(await admission.admit("users:refreshToken", text, None, {"user": ANNA}), ANNA)
     by_own = await admission.admit("users:refreshToken", anna.token, None, {"user": ANNA})
     assert (await users.refresh_token(by_own, ANNA)).token not in (None, anna.token)
+
+
+async def test_the_last_service_admin_is_deleted_though_the_registry_cannot_say_that_it_was_the_last(
+    users: Users, registry: Registry, root: Caller
+) -> None:
+    await make_user(registry, ANNA, None, SERVICE_ADMIN)
+
+    with failing(registry.users, "hold", RegistryUnavailable):
+        await users.delete(root, ANNA)
+
+    assert await registry.users.by_name(ANNA) is None
 
 
 async def test_of_services_that_start_together_one_makes_the_first_admin_and_only_it_keeps_a_token(registry: Registry):

@@ -152,7 +152,7 @@ async def running(settings: Settings, supervisor: Supervisor, *, clock: Clock | 
         made = await stack.enter_async_context(service(settings, supervisor, clock=clock, tell=state.tell))
         if made.embedded is not None:  # there is more in the folder than keys
             await stack.enter_async_context(answering(made.folder.path, made.embedded))
-        base_url, pubsub = await stack.enter_async_context(served(settings, made, api, state))
+        base_url, pubsub = await stack.enter_async_context(serve_api(settings, made, api, state))
         folder, embedded = made.folder, made.embedded
         state.data = DataCheck(
             [folder.path, folder.log] if embedded else [folder.path],
@@ -169,7 +169,7 @@ async def running(settings: Settings, supervisor: Supervisor, *, clock: Clock | 
 
 
 @contextlib.asynccontextmanager
-async def served(
+async def serve_api(
     settings: Settings, made: Service, sock: socket.socket, state: State
 ) -> AsyncIterator[tuple[str, str]]:
     """Answer clients on a listening socket until the block ends, then finish what is under way.

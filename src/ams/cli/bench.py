@@ -86,7 +86,7 @@ class Tally:
 
     @property
     def is_over(self) -> bool:
-        """Whether no further request is to be sent."""
+        """True if no further request is to be sent."""
         enough = self.messages >= self.most if self.most is not None else time.perf_counter() >= self.until
         return enough or self.stopped.is_set()
 

@@ -159,7 +159,7 @@ class Session(OptionSet):
 
     @property
     def for_programs(self) -> bool:
-        """Whether results are JSON."""
+        """True if results are JSON."""
         return self.output is Format.JSON
 
     @property

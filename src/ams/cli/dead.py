@@ -162,7 +162,7 @@ def redrive(
 
 
 def _is_genuine(letters: _DeadLetters, letter: wire.ReadMessage) -> bool:
-    """Whether a dead letter is surely the message that it says it was."""
+    """Return whether a dead letter is surely the message that it says it was."""
     topic, number = short_name(_said(letter, "SourceTopic")), _said(letter, "MessageId")
     if not topic or not _ID.fullmatch(number):
         return False

@@ -78,7 +78,7 @@ class BearerAuth(httpx.Auth):
 
 
 def is_token(text: str) -> bool:
-    """Whether a text may be sent as a token: visible ASCII without spaces."""
+    """Return whether a text may be sent as a token: visible ASCII without spaces."""
     return bool(text) and text.isascii() and text.isprintable() and " " not in text
 
 

@@ -156,7 +156,7 @@ def endpoint_of(named: str | None) -> str:
 
 
 def _is_local(endpoint: str) -> bool:
-    """Whether the local admin's token may go there: this machine, behind a certificate of the local CA."""
+    """Return whether the local admin's token may go there: this machine, behind a certificate of the local CA."""
     return endpoint.startswith("https:") and host(endpoint) in LOOPBACK
 
 

@@ -12,7 +12,7 @@ class ClientError(Exception):
     """The root of everything the client raises on purpose."""
 
     retriable = False
-    """Whether the same call may succeed later without being changed."""
+    """True if the same call may succeed later without being changed."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -42,7 +42,7 @@ class Unreachable(ClientError):
     def __init__(self, message: str, *, sent: bool = True) -> None:
         super().__init__(message)
         self.sent = sent
-        """Whether the request may have arrived; False when there was no connection to send it over."""
+        """True if the request may have arrived; False when there was no connection to send it over."""
 
 
 class Untrusted(Unreachable):

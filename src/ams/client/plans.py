@@ -72,7 +72,7 @@ DEFAULT = Retry()
 
 
 def may_send_again(error: ClientError, *, repeatable: bool) -> bool:
-    """Whether a call that failed like this may be sent again: it is repeatable, or was never sent."""
+    """Return whether a call that failed like this may be sent again: it is repeatable, or was never sent."""
     return error.retriable and (repeatable or (isinstance(error, Unreachable) and not error.sent))
 
 
@@ -130,7 +130,7 @@ class _Refused:
     first: str
     last: int
     late: bool
-    """Whether it only came too late, so that the same messages come again, and no others before them."""
+    """True if it only came too late, so that the same messages come again, and no others before them."""
     times: int
     """How many acknowledgements in a row were refused."""
 

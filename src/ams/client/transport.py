@@ -130,7 +130,7 @@ def failure(error: httpx.HTTPError, endpoint: str) -> Unreachable:
 
 
 def fits_header(token: str) -> bool:
-    """Whether a header can hold a token; another one can be given in the query alone."""
+    """Return whether a header can hold a token; another one can be given in the query alone."""
     return token.isascii() and token.isprintable() and token == token.strip()
 
 
@@ -159,7 +159,7 @@ def proxy_to(url: str) -> str | None:
 
 
 def _is_meant(entry: str, host: str, port: int) -> bool:
-    """Whether an entry of NO_PROXY is about a host: `*`, a domain, an address, or a network, each perhaps with a port.
+    """Return whether an entry of NO_PROXY is about a host: `*`, a domain, an address or a network, perhaps with a port.
 
     httpx reads neither networks nor all ways to write an address of IPv6.
     """
@@ -199,7 +199,7 @@ class Connections:
 
     @property
     def closed(self) -> bool:
-        """Whether nothing is sent any more."""
+        """True if nothing is sent any more."""
         return self._closing.is_set()
 
     def close(self) -> None:
@@ -263,7 +263,7 @@ class AsyncConnections:
 
     @property
     def closed(self) -> bool:
-        """Whether nothing is sent any more."""
+        """True if nothing is sent any more."""
         return self._closing.is_set()
 
     async def close(self) -> None:

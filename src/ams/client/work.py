@@ -33,7 +33,7 @@ class Stop(Protocol):
     """What says that work is to stop: an event of `threading` or of `asyncio`."""
 
     def is_set(self) -> bool:
-        """Whether it is."""
+        """Return whether the work is to stop."""
 
 
 class WorkOptions(TypedDict, total=False):
@@ -63,7 +63,7 @@ class Limits:
     max_messages: int | None = None
     """After so many messages work ends."""
     until_empty: bool = False
-    """Whether work ends when there is nothing more."""
+    """True if work ends when there is nothing more."""
     stop: Stop | None = None
     """Work ends when it is set; None: at SIGTERM or SIGINT, if it is done in the main thread."""
 

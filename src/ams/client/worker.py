@@ -69,9 +69,9 @@ class _Held:
     ends: float
     """When its lease ends at the earliest; monotonic seconds, as all times here."""
     lost: bool = False
-    """Whether the lease is known to have ended."""
+    """True if the lease is known to have ended."""
     is_settled: bool = False
-    """Whether there is a verdict on it."""
+    """True if there is a verdict on it."""
 
 
 class AsyncWorker:

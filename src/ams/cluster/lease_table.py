@@ -190,9 +190,8 @@ class Duty(LeaseTable):
         """Return whether the work is this node's: it was last, or the node that had it is lost."""
 
         def work(connection: sa.Connection) -> bool:
-            self._run(connection, _END)
-            query = sa.select(lease_holders.c.holder).where(lease_holders.c.kind == HISTORY)
-            is_own = connection.scalar(query) in (None, self._node.name)
+            living = {row.holder for row in self._run(connection, _ALIVE)}
+            is_own = living <= {self._node.name}
             if is_own:
                 self._renew(connection, self._node, seconds=DUTY_SECONDS)
             return is_own

@@ -22,19 +22,22 @@ class Rate:
         """When everything taken so far would be earned at exactly this rate; absent: it is already."""
         self._most = _FEWEST
 
-    def allows(self, key: str, sharers: int = 1) -> bool:
-        """Return whether there is one left for `key`, which has one of so many even shares; takes nothing."""
-        patience = max((self._number - sharers) * self._cost, 0)
+    def allows(self, key: str, count: int = 1) -> bool:
+        """Return whether so many are left for `key`; takes nothing.
+
+        Of a key that took nothing lately, any count is. A count of 0 is left until more than one period is overdrawn.
+        """
+        patience = max((self._number - count) * self._cost, 0)
         return self._free_at.get(key, 0) - self._now() <= patience
 
     def leaves(self, key: str, reserve: int) -> bool:
         """Return whether so many are left for `key` beside one; takes nothing."""
         return self._free_at.get(key, 0) - self._now() <= (self._number - 1 - reserve) * self._cost
 
-    def take(self, key: str, sharers: int = 1) -> None:
-        """Count one of `key`, which must be allowed."""
+    def take(self, key: str, count: int = 1) -> None:
+        """Count so many of `key`, which was allowed some."""
         now = self._now()
-        self._free_at[key] = max(self._free_at.pop(key, 0), now) + sharers * self._cost
+        self._free_at[key] = max(self._free_at.pop(key, 0), now) + count * self._cost
         if len(self._free_at) > self._most:
             self._free_at = {each: free for each, free in self._free_at.items() if free > now}
             self._most = max(2 * len(self._free_at), _FEWEST)

@@ -152,7 +152,7 @@ class Bodies:
 
     def held(self, body: bytes, holders: Holders = ("",)) -> contextlib.AbstractContextManager[None]:
         """Count a body while it is worked on: what waits to be stored takes memory too. Notes when it is refused."""
-        return self._held(holders, len(body))
+        return self._hold_bytes(holders, len(body))
 
     def counted(self, size: int, holders: Holders = ("",)) -> contextlib.AbstractContextManager[None]:
         """Count a request that came as a whole while it is worked on.
@@ -161,9 +161,9 @@ class Bodies:
         """
         if size > SMALL and size > self._share.room(*holders):
             raise _too_many()
-        return self._held(holders, size)
+        return self._hold_bytes(holders, size)
 
-    def _held(self, holders: Holders, size: int) -> contextlib.AbstractContextManager[None]:
+    def _hold_bytes(self, holders: Holders, size: int) -> contextlib.AbstractContextManager[None]:
         return _HeldBody(self._share, self._refused, holders, size) if size > PACED_BYTES else _NOT_HELD
 
     async def _read_on(self, first: bytes, receive: Receive, limit: int, arriving: Arriving) -> bytes:

@@ -90,7 +90,7 @@ class PublishedKey:
         return key
 
     def suits(self, algorithm: str) -> bool:
-        """Whether it may sign by an algorithm (RFC 7518, 3.1)."""
+        """Return whether it may sign by an algorithm (RFC 7518, 3.1)."""
         return algorithm in self._algorithms() and self.alg in ("", algorithm)
 
     def usable(self, algorithm: str) -> jwt.PyJWK:
@@ -160,7 +160,7 @@ def _id_of(said: object) -> str | None:
 
 
 def _is_text(value: object, most: int) -> bool:
-    """Whether this is a text of at most so many characters, all of which may stand in a log and on a terminal."""
+    """Return whether this is a text of at most so many characters, all of which a log and a terminal may show."""
     return isinstance(value, str) and len(value) <= most and value.isprintable()
 
 

@@ -149,7 +149,7 @@ def _algorithm(parameters: Mapping[str, Any]) -> str:
 
 
 def _is_signed(content: str, encoded_signature: str, key: jwt.PyJWK) -> bool:
-    """Whether a token is signed with a key, by the one algorithm the key is for.
+    """Return whether a token is signed with a key, by the one algorithm the key is for.
 
     PyJWT's own reader of tokens is passed by: it looks at each character of one by itself, for milliseconds.
     """

@@ -121,7 +121,7 @@ class _Returning:
         return _Since(topic, end, here.max)
 
     async def _is_same(self, topic: MovedTopic, offset: int) -> bool:
-        """Whether both have the same message at an offset, but for its time: what was given back has another one."""
+        """Return whether both have the same message at an offset; one that was given back has another time."""
         there = [
             (message.data, dict(message.attributes))
             async for batch in self._source.messages.batches(topic.kafka, offset, offset + 1)

@@ -173,7 +173,7 @@ def _olds(leaf: "_Leaf") -> Iterator[Mapping[str, Any]]:
 
 
 def _in_pull(leaf: "_Leaf") -> bool:
-    """Whether it is in a push configuration that delivers nothing: without a type, or to what is no https URL."""
+    """Return whether a push configuration around it delivers nothing: it has no type, or an endpoint without https."""
     for each in _olds(leaf):
         if "pushEndpoint" in each:
             return not each.get("type") or (each["type"] == HTTP_ENDPOINT and not is_https(str(each["pushEndpoint"])))
@@ -198,7 +198,7 @@ def _in_repeated(leaf: "_Leaf") -> bool:
 
 
 def _beside_bad_name(leaf: "_Leaf") -> bool:
-    """Whether it stands in a list with names, of the old service, that nobody could ask for."""
+    """Return whether it stands in a list with names, of the old service, that nobody could ask for."""
     old = leaf.above[-1][0]
     return isinstance(old, list) and any(not is_name(_short(each)) for each in old)
 

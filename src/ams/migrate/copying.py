@@ -202,7 +202,7 @@ class Copying:
         return (topic.line.project, topic.line.name), (new, Loaded(place, size))
 
     async def _needs_new_log(self, place: TopicId, topic: MovedTopic) -> bool:
-        """Whether a log cannot be gone on with, as the topic goes on otherwise.
+        """Return whether a log cannot be gone on with, as the topic goes on otherwise.
 
         It ends in what a cut that failed put there for a record that cannot be read; or Kafka has dropped all that came
         since, and a log has an end only by a message, or from its beginning.

@@ -144,7 +144,7 @@ async def compare_stored(found: Converted, stored: Installation, kafka: Kafka) -
 
 
 async def _lacks(topic: MovedTopic, first: int, kafka: Kafka) -> bool:
-    """Whether messages before `first` are missing that can be read, and that the topic still keeps."""
+    """Return whether messages before `first` are missing that can be read, and that the topic still keeps."""
     oldest, since = topic.bounds.young, _since(topic)
     if oldest is None or first <= oldest:
         return False

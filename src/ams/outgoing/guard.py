@@ -73,7 +73,7 @@ class Guard:
         self._resolve = resolve or Lookups()
 
     def permits(self, address: Address) -> bool:
-        """Whether connecting to this address is fine."""
+        """Return whether connecting to this address is fine."""
         if any(address in network for network in self._allowed):
             return True
         if isinstance(address, ipaddress.IPv6Address) and address not in _GLOBAL_UNICAST:

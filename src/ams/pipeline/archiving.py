@@ -171,7 +171,7 @@ def _place(topic: Name, known: str) -> str:
 
 
 def is_kept_here(query: str | None) -> bool:
-    """Whether a table is written by `ams archive`, by what it takes batches of."""
+    """Return whether a table is written by `ams archive`, by what it takes batches of."""
     return bool(query) and str(query).startswith(_QUERY)
 
 

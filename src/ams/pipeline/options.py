@@ -141,7 +141,7 @@ def names(option: str, text: str, project: str | None) -> tuple[Name, ...]:
 
 
 def is_pattern(name: str) -> bool:
-    """Whether a name stands for all topics like it, as it has one of `*`, `?` and `[`."""
+    """Return whether a name stands for all topics like it, as it has one of `*`, `?` and `[`."""
     return not {"*", "?", "["}.isdisjoint(name)
 
 
@@ -210,7 +210,7 @@ class Reading:
 
     @property
     def begins_at_end(self) -> bool:
-        """Whether a query without a checkpoint begins at the end, or may do so."""
+        """True if a query without a checkpoint begins at the end, or may do so."""
         if self.starting is None:
             return self.subscription is None
         if isinstance(self.starting, datetime):

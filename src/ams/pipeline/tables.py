@@ -68,7 +68,7 @@ class Table:
         return frame(self.spark, Location.of(self.root), self._table().snapshot().select(partitions), schema)
 
     def exists(self) -> bool:
-        """Whether there ever was a batch of it."""
+        """Return whether there ever was a batch of it."""
         return self._table().exists()
 
     def files(self) -> Sequence[File]:

@@ -134,7 +134,7 @@ class CarryingOut:
             raise Overtaken from error
 
     def _is_there(self, step: Step) -> bool:
-        """Whether the resource to be made is there now: else another has its identity, URL or name."""
+        """Return whether the resource to be made is there now: else another has its identity, URL or name."""
         found: Any
         if step.key.kind is Kind.IDENTITY:
             found = self.ask(wire.list_bindings(step.key.project)).bindings
@@ -190,7 +190,7 @@ class CarryingOut:
         return str(added.uuid)
 
     def _is_user(self, name: str) -> bool | None:
-        """Whether there is such a user; None when the caller may not know, as a project_admin."""
+        """Return whether there is such a user; None when the caller may not know, as a project_admin."""
         try:
             self.ask(wire.get_user(name))
         except errors.NotFound:

@@ -104,7 +104,7 @@ class Declared:
 
     @property
     def concerns_authn(self) -> bool:
-        """Whether the certificate service has a part in it."""
+        """True if the certificate service has a part in it."""
         kinds = {key.kind for key in self.fields} | {kind for _, kind in self.sections}
         return not kinds.isdisjoint(AUTHN_KINDS)
 

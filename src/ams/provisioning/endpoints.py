@@ -34,7 +34,7 @@ class Reason(StrEnum):
 
     @property
     def by_rule(self) -> bool:
-        """Whether this is no error that should be put right."""
+        """True if this is no error that should be put right."""
         return self is not Reason.FAILED
 
 
@@ -164,7 +164,7 @@ def _endpoint_topic(endpoint: Endpoint) -> str:
 
 
 def is_of_endpoint(name: str) -> bool:
-    """Whether provisioning makes such a name of a user or binding: the API lets it mark a user by nothing else."""
+    """Return whether provisioning makes such a name of a user or binding; the API lets it mark them in no other way."""
     return _MADE.fullmatch(name) is not None
 
 

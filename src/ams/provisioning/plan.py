@@ -130,7 +130,7 @@ def _same(name: str, wanted: Any, found: Any) -> bool:
 
 
 def same_push(declared: Fields, existing: Fields) -> bool:
-    """Whether a push configuration is as declared; what is not declared may be anything."""
+    """Return whether a push configuration is as declared; what is not declared may be anything."""
     if not declared:
         return not existing.get("type")
     dead_letters = short_name(existing.get("deadLetterTopic", ""))
@@ -154,7 +154,7 @@ def _surplus(declared: Declared, existing: Existing) -> dict[Key, Fields]:
 
 
 def _stays(key: Key, fields: Fields, caller: str) -> bool:
-    """Whether a resource is never pruned: the caller, members without a role, keys, issuers of the settings."""
+    """Return whether a resource is never pruned: the caller, members without a role, keys, issuers of the settings."""
     if key.kind is Kind.MEMBER:
         return key.name == caller or fields == {"roles": ()}
     if key.kind is Kind.TOKEN:

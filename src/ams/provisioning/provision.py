@@ -57,7 +57,7 @@ class Report:
 
     @property
     def well(self) -> bool:
-        """Whether nothing went wrong; endpoints that are left out by rule are none of our troubles."""
+        """True if nothing went wrong; endpoints that are left out by rule are none of our troubles."""
         return not (self.failed or self.faults or self.kept)
 
 

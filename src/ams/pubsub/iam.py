@@ -137,14 +137,14 @@ class IamRpcs:
             users = _members(request.policy, kind.role)
             caller = replace(call.caller, expected=expected)
             if call.name.kind == TOPICS:
-                await self._topics.set_access_list(caller, TopicName(call.name.leaf), users)
+                after = await self._topics.set_access_list(caller, TopicName(call.name.leaf), users)
             else:
-                await self._subscriptions.set_access_list(caller, SubscriptionName(call.name.leaf), users)
+                after = await self._subscriptions.set_access_list(caller, SubscriptionName(call.name.leaf), users)
         except errors.NoMembers as missing:
             raise errors.InvalidInput(missing.message) from None
         except errors.ChangedMeanwhile:
             raise errors.ChangedMeanwhile(_CHANGED) from None
-        return await self.get(call, request)
+        return _policy(kind.role, after)
 
     async def test(self, call: Call, request: Message) -> Message:
         """Return which of the permissions who calls has; none of a resource that is missing."""

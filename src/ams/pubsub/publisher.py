@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from ams.core.clock import Milliseconds
 from ams.core.errors import InvalidInput, NotFound
 from ams.core.names import SchemaName, SubscriptionName, TopicName
 from ams.pubsub import fields, messages, resources
@@ -61,9 +62,8 @@ class PublisherRpcs:
         schema, use = await self._asked_schema(call, topic)
         if retention is not None:
             await call.may("topics:modifyRetention")
-        made = await self._topics.create(call.caller, name, schema, use, labels=labels)
-        if retention is not None:
-            made = await self._retention.of_topic(call.caller, name, retention // 1000)
+        kept = None if retention is None else Milliseconds(retention // 1000 * 1000)
+        made = await self._topics.create(call.caller, name, schema, use, labels=labels, retention=kept)
         return resources.shown_topic(call.project, made)
 
     async def update(self, call: Call, request: Message) -> Message:
@@ -77,12 +77,12 @@ class PublisherRpcs:
         if "schema_settings" in changed:
             schema, use = await self._asked_schema(call, wanted)
             await call.may("topics:attachSchema" if schema else "topics:detachSchema")
-            await self._topics.attach_schema(call.caller, name, schema, use)
+            topic = await self._topics.attach_schema(call.caller, name, schema, use)
         if "labels" in changed:
-            await self._topics.set_labels(call.caller, name, labels)
+            topic = await self._topics.set_labels(call.caller, name, labels)
         if "message_retention_duration" in changed:
-            await self._retention.of_topic(call.caller, name, (retention or 0) // 1000)
-        return await self.get(call, request)
+            topic = await self._retention.of_topic(call.caller, name, (retention or 0) // 1000)
+        return resources.shown_topic(call.project, topic)
 
     async def get(self, call: Call, request: Message) -> Message:
         """Show a topic."""

@@ -17,10 +17,11 @@ from ams.pubsub.errors import Missing
 from ams.pubsub.fields import OF_PROJECT, OF_SUBSCRIPTION, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, Name
 from ams.pubsub.protos import Message
 from ams.pubsub.resources import ORDERED, asked_push, require_account
+from ams.service.lookup import required
 from ams.service.push.pushing import Pushing
 from ams.service.seeking import Seeker, Snapshots
 from ams.service.subscriptions import Subscriptions
-from ams.storage.registry.records import Subscription
+from ams.storage.registry.records import Subscription, Topic
 from ams.storage.registry.registry import Registry
 
 NAME = "google.pubsub.v1.Subscriber"
@@ -73,7 +74,7 @@ class SubscriberRpcs:
         if push is not None:
             require_account(call.caller, call.project, push)
         topic = fields.name_in(asked.topic, call.project, TOPICS)
-        await self._require_topic(call, topic)
+        found = await self._require_topic(call, topic)
         await self._require_letters(call, wanted.options.dead_letter_policy)
         made = await self._subscriptions.create(
             call.caller,
@@ -84,7 +85,7 @@ class SubscriberRpcs:
             options=wanted.options,
             labels=labels,
         )
-        return await self._shown(call, made)
+        return resources.shown_subscription(call.project, made, found)
 
     async def get(self, call: Call, request: Message) -> Message:
         """Show a subscription."""
@@ -95,7 +96,8 @@ class SubscriberRpcs:
         changed = fields.mask(request, "Subscription", resources.SUBSCRIPTION_FIELDS, resources.SUBSCRIPTION_CHANGES)
         fields.refuse(request.subscription, resources.SUBSCRIPTION_REFUSED)
         before = await self._found(call)
-        shown = await self._shown(call, before)
+        topic = await self._topic_of(before)
+        shown = resources.shown_subscription(call.project, before, topic)
         wanted = fields.merged(shown, request.subscription, request.update_mask)
         asked, labels = resources.asked_subscription(call.project, wanted), fields.labels(wanted.labels)
         if before.parallel is None and not set(changed) <= {"labels", "ack_deadline_seconds"}:
@@ -112,15 +114,16 @@ class SubscriberRpcs:
         changes = asked.changes(changed)
         if "dead_letter_policy" in changes:
             await self._require_letters(call, asked.options.dead_letter_policy)
+        after, name = before, before.name
         if changes:
-            await self._subscriptions.change(call.caller, before.name, changes)
+            after = await self._subscriptions.change(call.caller, name, changes)
         if "ack_deadline_seconds" in changed:
-            await self._subscriptions.modify_ack_deadline(call.caller, before.name, asked.ack_deadline_seconds)
+            after = await self._subscriptions.modify_ack_deadline(call.caller, name, asked.ack_deadline_seconds)
         if "labels" in changed:
-            await self._subscriptions.set_labels(call.caller, before.name, labels)
+            after = await self._subscriptions.set_labels(call.caller, name, labels)
         if "push_config" in changed:
-            await self._pushing.modify(call.caller, before.name, push)
-        return await self.get(call, request)
+            after = await self._pushing.modify(call.caller, name, push)
+        return resources.shown_subscription(call.project, after, topic)
 
     async def modify_push(self, call: Call, request: Message) -> Message:
         """Deliver a subscription to another endpoint; an empty configuration makes it a pull subscription."""
@@ -166,10 +169,10 @@ class SubscriberRpcs:
         wanted = fields.merged(pb.Snapshot(), request.snapshot, request.update_mask)
         labels, name = fields.labels(wanted.labels), SnapshotName(call.name.leaf)
         if "expire_time" in changed:
-            await self._snapshots.set_expiry(call.caller, name, fields.moment(wanted.expire_time))
+            after = await self._snapshots.set_expiry(call.caller, name, fields.moment(wanted.expire_time))
         if "labels" in changed:
-            await self._snapshots.set_labels(call.caller, name, labels)
-        return await self.get_snapshot(call, request)
+            after = await self._snapshots.set_labels(call.caller, name, labels)
+        return resources.shown_snapshot(call.project, after)
 
     async def list_snapshots(self, call: Call, request: Message) -> Message:
         """Show a page of the project's snapshots."""
@@ -211,12 +214,13 @@ class SubscriberRpcs:
         await self._pushing.for_creation(call.caller, subscription.topic, push, parallel=True)
 
     async def _shown(self, call: Call, subscription: Subscription) -> Message:
-        topic = await self._registry.topics.find(subscription.project_id, subscription.topic)
-        return resources.shown_subscription(call.project, subscription, topic)
+        return resources.shown_subscription(call.project, subscription, await self._topic_of(subscription))
 
-    async def _require_topic(self, call: Call, topic: str) -> None:
-        if await self._registry.topics.find(call.caller.here.id, TopicName(topic)) is None:
-            raise Missing(topic)
+    async def _topic_of(self, subscription: Subscription) -> Topic | None:
+        return await self._registry.topics.find(subscription.project_id, subscription.topic)
+
+    async def _require_topic(self, call: Call, topic: str) -> Topic:
+        return required(await self._registry.topics.find(call.caller.here.id, TopicName(topic)), Missing(topic))
 
     async def _require_letters(self, call: Call, policy: DeadLetterPolicy | None) -> None:
         if policy is not None:

@@ -156,9 +156,8 @@ class Members:
             raise NotAllowed(NOT_A_MEMBER)
         check_project_roles(roles)
         expected = caller.expected.seen_by(caller.view)
-        if not await self.registry.users.set_roles(user.id, caller.here.id, roles, expected):
-            raise NotAllowed(NOT_A_MEMBER)
-        return caller.view(await find_user(self.registry, name))
+        changed = await self.registry.users.set_roles(user.id, caller.here.id, roles, expected)
+        return caller.view(required(changed, NotAllowed(NOT_A_MEMBER)))
 
     async def add(self, caller: Caller, name: UserName, roles: Sequence[str] = ()) -> User:
         """Make an existing user a member; raise `NotFound`, `Conflict`, or `InvalidInput` "invalid role: X"."""
@@ -167,10 +166,10 @@ class Members:
             raise Conflict(ALREADY_A_MEMBER)
         check_project_roles(roles)
         try:
-            await self.registry.users.add_member(user.id, caller.here.id, roles)
+            added = await self.registry.users.add_member(user.id, caller.here.id, roles)
         except AlreadyExists:
             raise Conflict(ALREADY_A_MEMBER) from None
-        return caller.view(await find_user(self.registry, name))
+        return caller.view(required(added, NotFound(NO_USER)))
 
     async def remove(self, caller: Caller, name: UserName) -> None:
         """End a membership; raise `NotFound`, or `NotAllowed` when there is none. Access lists stay as they are."""

@@ -44,14 +44,15 @@ class QuotaUse:
 
     async def show(self, caller: Caller) -> ProjectQuotas:
         """Return the quotas of the caller's project, and what it uses of them."""
-        return await self._of(caller.here)
+        return ProjectQuotas(self._quotas(caller.here, await self._registry.quotas.used(caller.here.id)))
 
     async def change(self, caller: Caller, changes: Mapping[str, int | None]) -> ProjectQuotas:
         """Change quotas, None: the default again, for requests from now on; raise `InvalidInput`, `NotFound`."""
+        used = await self._registry.quotas.used(caller.here.id)  # before: once it is changed, nothing may fail
         changed = await self._registry.projects.change_quotas(caller.here.id, changes, caller.expected)
         project = required(changed, NotFound(NO_PROJECT))
         self._stored.follow(project.id, project.quotas)
-        return await self._of(project)
+        return ProjectQuotas(self._quotas(project, used))
 
     async def count(self) -> None:
         """Count what all projects have in the registry, for `gauges`."""
@@ -71,9 +72,6 @@ class QuotaUse:
         text = "Limit or fair share of a project now; no sample where there is no limit."
         limits = [(labels, found) for labels, each in quotas if (found := each.limit or each.share) is not None]
         yield Figure("ams_project_quota_limit", text, limits)
-
-    async def _of(self, project: Project) -> ProjectQuotas:
-        return ProjectQuotas(self._quotas(project, await self._registry.quotas.used(project.id)))
 
     def _quotas(self, project: Project, in_registry: Limits) -> list[Quota]:
         rules, found = self._registry.quotas.rules, []

@@ -1,6 +1,7 @@
 """How long messages are kept: a topic's own time, else its project's, else the setting's.
 
-The registry is changed before the log, so that `settle` at the next start does what a crash in between left undone.
+The registry is changed before the log. What a crash in between left undone is done by `settle` at the next start, what
+a log could not do then by a later round.
 
 Messages that retention took before a subscription had acknowledged them are counted and never forgotten (law 3). A
 cursor follows retention when a client pulls or looks at its offsets; until then the loss is not stored, but computed.
@@ -9,7 +10,7 @@ Before a subscription moves past a loss, or goes, it is stored. `Lag` tells how 
 
 import asyncio
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -20,10 +21,11 @@ import structlog
 from ams.access.admission import Caller
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import InvalidInput, NotFound, TopicGone
-from ams.core.names import Offset, TopicId, TopicName
+from ams.core.names import Offset, ProjectId, TopicId, TopicName
 from ams.core.retention_clock import RetentionClock
 from ams.core.settings import MAX_RETENTION_SECONDS
 from ams.core.supervisor import Rounds
+from ams.service.leftovers import finish_or_leave
 from ams.service.lookup import required, without_access_list
 from ams.storage.cursors.acks import CursorStore
 from ams.storage.cursors.base import Cursors, Position
@@ -33,6 +35,7 @@ from ams.storage.registry.registry import Registry
 
 _TOPICS_AT_ONCE = 1000
 """Topics that are changed at the same time: they share commits of the log."""
+CATCH_UP_SECONDS = 15.0
 LOOK_SECONDS = 15.0
 """About as often as the total is asked for. A look at 10,000 topics takes a tenth of a second, in small pieces."""
 
@@ -47,6 +50,9 @@ class Retention:
         self._registry = registry
         self._log = log
         self._one_at_a_time = asyncio.Lock()
+        self._is_log_behind = False
+        put_off = partial(logger.warning, "retention.put_off")
+        self.rounds = Rounds("retention", CATCH_UP_SECONDS, self.catch_up, put_off)
 
     async def of_topic(self, caller: Caller, name: TopicName, seconds: int) -> Topic:
         """Keep a topic's messages for so long, 0: as the project says; return it. Raises `InvalidInput`, `NotFound`.
@@ -58,7 +64,7 @@ class Retention:
             expected = caller.expected.seen_by(without_access_list)
             changed = await self._registry.topics.set_retention(caller.here.id, name, retention, expected)
             topic = required(changed, TopicGone)
-            await self._follow(topic.id)
+            await self._finish(self._follow(topic.id))
         return topic
 
     async def of_project(self, caller: Caller, seconds: int) -> Project:
@@ -67,32 +73,63 @@ class Retention:
         async with self._one_at_a_time:
             changed = await self._registry.projects.set_retention(caller.here.id, retention, caller.expected)
             project = required(changed, NotFound("project doesn't exist"))
-            heirs = await self._registry.topics.without_retention(project.id)
-            await self._apply((topic, retention) for topic in heirs)
+            await self._finish(self._follow_project(project.id, retention))
         return project
 
     async def of_new_topic(self, caller: Caller, topic: TopicId) -> None:
         """Let a topic that was just registered follow its project if that changed since the caller was let in."""
-        project = await self._registry.projects.find(caller.here.name)
-        if project is not None and (project.id, project.retention) == (caller.here.id, caller.here.retention):
+
+        async def follow() -> bool:
+            project = await self._registry.projects.find(caller.here.name)
+            if project is not None and (project.id, project.retention) == (caller.here.id, caller.here.retention):
+                return True
+            async with self._one_at_a_time:
+                return await self._follow(topic)
+
+        await self._finish(follow())
+
+    async def catch_up(self) -> None:
+        """Settle if the log could not follow a change. Raises what the engines raise; the next round tries again."""
+        if not self._is_log_behind:
             return
-        async with self._one_at_a_time:
-            await self._follow(topic)
+        self._is_log_behind = False
+        try:
+            await self.settle()
+        except BaseException:
+            self._is_log_behind = True
+            raise
 
     async def settle(self) -> int:
-        """Set in the log what the registry says of each topic where they differ; return how many. For the start."""
-        differing = [
-            (topic, retention)
-            for topic, retention in (await self._registry.topics.retentions()).items()
-            if await self._log.retention(topic) != retention
-        ]
-        await self._apply(differing)
+        """Set in the log what the registry says of each topic where they differ; return how many."""
+        async with self._one_at_a_time:
+            differing = [
+                (topic, retention)
+                for topic, retention in (await self._registry.topics.retentions()).items()
+                if await self._differs(topic, retention)
+            ]
+            await self._apply(differing)
         if differing:
             logger.info("retention.settled", topics=len(differing))
         return len(differing)
 
-    async def _follow(self, topic: TopicId) -> None:
+    async def _finish(self, rest: Awaitable[bool]) -> None:
+        if not await finish_or_leave(rest, "retention"):
+            self._is_log_behind = True
+
+    async def _differs(self, topic: TopicId, retention: Milliseconds | None) -> bool:
+        try:
+            return await self._log.retention(topic) != retention
+        except TopicGone:  # deleted meanwhile
+            return False
+
+    async def _follow(self, topic: TopicId) -> bool:
         await self._set(topic, await self._registry.topics.retention(topic))
+        return True
+
+    async def _follow_project(self, project: ProjectId, retention: Milliseconds | None) -> bool:
+        heirs = await self._registry.topics.without_retention(project)
+        await self._apply((topic, retention) for topic in heirs)
+        return True
 
     async def _apply(self, changes: Iterable[tuple[TopicId, Milliseconds | None]]) -> None:
         remaining = iter(changes)

@@ -19,6 +19,7 @@ from ams.core.names import (
     subscription_reference,
 )
 from ams.core.retention_clock import RetentionClock
+from ams.service.leftovers import finish_or_leave
 from ams.service.lookup import (
     NO_SNAPSHOT,
     NO_TOPIC,
@@ -28,6 +29,7 @@ from ams.service.lookup import (
     no_topic_is_a_conflict,
     parallel_options,
     require_attached,
+    required,
     topic_of,
 )
 from ams.service.parallel.working import Working
@@ -128,7 +130,9 @@ class Seeker:
             if await self.cursors.restore(subscription.id, topic.id, there.floor, there.done) is not None:
                 self.moved(subscription.id)
                 lost = lost_of(there, bounds.oldest)
-                return msgspec.structs.replace(await self.offsets(caller, name), lost=lost)
+                shown = await finish_or_leave(self.offsets(caller, name), "offsets")
+                shown = shown or Offsets(bounds.oldest, bounds.end, max(there.floor, bounds.oldest))
+                return msgspec.structs.replace(shown, lost=lost)
 
     async def _move(
         self, caller: Caller, name: SubscriptionName, where: Callable[[TopicId, Bounds], Awaitable[Offset]]
@@ -144,7 +148,8 @@ class Seeker:
             await follow(self.cursors, subscription, position, bounds.oldest)
             if await self.cursors.seek(subscription.id, topic.id, offset):
                 self.moved(subscription.id)
-                return await self._offsets(subscription, bounds, offset)
+                shown = await finish_or_leave(self._offsets(subscription, bounds, offset), "offsets")
+                return shown or Offsets(bounds.oldest, bounds.end, offset)
 
     async def _own(self, subscription: Subscription) -> None:
         if subscription.parallel is not None and self.own is not None:
@@ -240,16 +245,14 @@ class Snapshots:
 
     async def set_labels(self, caller: Caller, name: SnapshotName, labels: Mapping[str, str]) -> Snapshot:
         """Replace the labels; return the snapshot as it is then. Raises `NotFound`."""
-        await self.registry.snapshots.set_labels(caller.here.id, name, labels)
-        return await find_snapshot(self.registry, caller, name)
+        return required(await self.registry.snapshots.set_labels(caller.here.id, name, labels), NotFound(NO_SNAPSHOT))
 
     async def set_expiry(self, caller: Caller, name: SnapshotName, moment: Milliseconds) -> Snapshot:
         """Change when a snapshot ends, a moment of the next seven days; raise `InvalidInput`, `NotFound`."""
         now = self.clock.wall()
         if not now < moment <= now + SNAPSHOT_LIFE:
             raise InvalidInput("A snapshot ends later than now, and within seven days")
-        await self.registry.snapshots.set_expiry(caller.here.id, name, moment)
-        return await find_snapshot(self.registry, caller, name)
+        return required(await self.registry.snapshots.set_expiry(caller.here.id, name, moment), NotFound(NO_SNAPSHOT))
 
     async def delete(self, caller: Caller, name: SnapshotName) -> None:
         """Remove a snapshot; raise `NotFound`."""

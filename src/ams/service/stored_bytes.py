@@ -16,6 +16,7 @@ from ams.core.errors import RateLimited
 from ams.core.fair_share import UNLIMITED, FairShare
 from ams.core.names import Offset, ProjectId, TopicId
 from ams.core.quotas import PUBLISH_BYTES, STORED_BYTES, Limits, exceeded
+from ams.core.rate import Rate
 from ams.core.supervisor import Rounds
 from ams.storage.cursors.base import Cursors
 from ams.storage.log.base import Log, Owner
@@ -30,7 +31,6 @@ PRESSED_PART = 3 / 4
 """From this part of its limit on, room is made for a project by what nobody needs any more."""
 REQUEST_BYTES = 64
 """Bytes of a stored request beside its messages, about."""
-SECOND = 1000
 
 logger = structlog.get_logger("ams.quotas")
 
@@ -59,8 +59,8 @@ class StoredBytes:
         self._rates: Mapping[ProjectId, int] = {}
         self._changed: dict[ProjectId, Limits] = {}
         """Quotas changed since the last measurement began to read them."""
-        self._debts: dict[ProjectId, int] = {}
-        """When all that was published will be earned at the project's rate (monotonic milliseconds)."""
+        self._byte_rates: dict[int, Rate] = {}
+        """Published bytes of projects, by the bytes a second that they may publish."""
         self._measured_at = clock.monotonic() - UNLIMITED_MILLISECONDS
         self.rounds = Rounds("stored bytes", MEASURE_SECONDS, self.measure, partial(logger.warning, "stored.unknown"))
 
@@ -80,9 +80,10 @@ class StoredBytes:
         """Count bytes before they are published; raise `QuotaExceeded` or `RateLimited`, and count nothing."""
         project = topic.project_id
         limit = self.limit(project)
-        rate = self._rates.get(project, self._rules.defaults[PUBLISH_BYTES])
-        if rate and self._debts.get(project, 0) - self._clock.monotonic() > SECOND:
-            raise RateLimited(exceeded(PUBLISH_BYTES, f"its limit is {rate}").message)
+        per_second = self._rates.get(project, self._rules.defaults[PUBLISH_BYTES])
+        rate = self._byte_rate(per_second) if per_second else None
+        if rate is not None and not rate.allows(project, 0):
+            raise RateLimited(exceeded(PUBLISH_BYTES, f"its limit is {per_second}").message)
         if limit:
             if self._share.held_by(project) + size > limit:
                 raise self._refused(f"its limit is {limit}")
@@ -90,9 +91,8 @@ class StoredBytes:
         elif not self._share.try_take(project, size):
             raise self._refused(f"it has {self._share.held_by(project)} bytes, and leaves less free")
         self._topics[topic.id] = project
-        if rate:
-            now = self._clock.monotonic()
-            self._debts[project] = max(self._debts.get(project, 0), now) + size * SECOND // rate
+        if rate is not None:
+            rate.take(project, size)
 
     def give_back(self, topic: Topic, size: int) -> None:
         """Count no more what was not published after all."""
@@ -114,11 +114,9 @@ class StoredBytes:
         quotas = {each.id: each.quotas for each in projects} | self._changed
         self._limits = {project: self._rules.limit(own, STORED_BYTES) for project, own in quotas.items()}
         self._rates = {project: self._rules.limit(own, PUBLISH_BYTES) for project, own in quotas.items()}
-        now = self._clock.monotonic()
-        self._debts = {project: until for project, until in self._debts.items() if until > now}
         capacity = None if self._measured is None else await self._measured.capacity()
         is_limited = self._measured is not None or any(self._limits.values())
-        if not is_limited and now - self._measured_at < UNLIMITED_MILLISECONDS:
+        if not is_limited and self._clock.monotonic() - self._measured_at < UNLIMITED_MILLISECONDS:
             return
         stored = await self._log.stored(self._topics)
         self._topics = {topic: self._topics[topic] for topic in stored}
@@ -134,6 +132,11 @@ class StoredBytes:
             topics.setdefault(project, []).append(topic)
         limits = {project: self.limit(project) or self._share.most_of(project) for project in topics}
         return [Owner(own, int(limits[project] * PRESSED_PART)) for project, own in topics.items()]
+
+    def _byte_rate(self, per_second: int) -> Rate:
+        return self._byte_rates.get(per_second) or self._byte_rates.setdefault(
+            per_second, Rate(per_second, self._clock)
+        )
 
     def _refused(self, why: str) -> Exception:
         if self._clock.monotonic() - self._measured_at > AGAIN_MILLISECONDS:

@@ -33,7 +33,6 @@ from ams.core.push_config import AskedPush
 from ams.core.quotas import SUBSCRIPTIONS
 from ams.core.retention_clock import RetentionClock
 from ams.core.supervisor import Rounds
-from ams.core.versions import ANY_VERSION
 from ams.service.counting import Counts
 from ams.service.leftovers import drop_or_leave
 from ams.service.lookup import (
@@ -99,9 +98,7 @@ class Subscriptions:
 
     async def show(self, caller: Caller, name: SubscriptionName) -> Subscription:
         """Return a subscription, also one whose topic is gone; raise `NotFound` when there is none."""
-        subscription = await find_subscription(self._registry, caller, name)
-        self._used(subscription.id)
-        return caller.view_push(subscription)
+        return self._seen(caller, await find_subscription(self._registry, caller, name))
 
     async def create(
         self,
@@ -168,20 +165,18 @@ class Subscriptions:
         is_new = changes.get("enable_exactly_once_delivery") and not options.enable_exactly_once_delivery
         if is_new and not options.detached and self._cover is not None:
             await self._cover(subscription, caller.here.name)
-        await self._registry.subscriptions.change_options(
+        changed = await self._registry.subscriptions.change_options(
             caller.here.id,
             name,
             lambda present: replace(parallel_options(present), **changes),
             expected_subscription(caller),
         )
-        return await self.show(caller, name)
+        return self._seen(caller, changed)
 
     async def set_labels(self, caller: Caller, name: SubscriptionName, labels: Mapping[str, str]) -> Subscription:
         """Replace the labels; return the subscription as it is then. Raises `NotFound`."""
         changed = await self._registry.subscriptions.set_labels(caller.here.id, name, labels)
-        subscription = required(changed, SubscriptionGone)
-        self._used(subscription.id)
-        return caller.view_push(subscription)
+        return self._seen(caller, required(changed, SubscriptionGone))
 
     async def delete(self, caller: Caller, name: SubscriptionName) -> str:
         """Remove a subscription; return the outcome for its delivery, or "" (contract 9.2). Raises `NotFound`."""
@@ -206,19 +201,24 @@ class Subscriptions:
         def change(present: ParallelOptions | None) -> ParallelOptions:
             return replace(parallel_options(present), detached=True)
 
-        await self._registry.subscriptions.change_options(caller.here.id, name, change, expected_subscription(caller))
-        subscription = await find_subscription(self._registry, caller, name)
-        if subscription.push is not None:
-            await self._pushing.modify(replace(caller, expected=ANY_VERSION), name, None)
-        await self._let_go(subscription)
-        self._stopped(subscription.id)
+        had_push = (await find_subscription(self._registry, caller, name)).push is not None
+        worker, expected = await self._pushing.worker(), expected_subscription(caller)
+        detached = await self._registry.subscriptions.detach(caller.here.id, name, change, worker, expected)
+        if had_push:
+            await self._pushing.settle()
+        await drop_or_leave(lambda _: self._let_go(detached), detached.id)
+        self._stopped(detached.id)
+
+    def _seen(self, caller: Caller, subscription: Subscription) -> Subscription:
+        self._used(subscription.id)
+        return caller.view_push(subscription)
 
     async def _let_go(self, subscription: Subscription) -> None:
         await Losses(self._registry, self._log, self._cursors).settle(subscription)
         await self._cursors.drop(subscription.id)
 
-    async def modify_ack_deadline(self, caller: Caller, name: SubscriptionName, seconds: int) -> None:
-        """Change the deadline, also of what is handed out now.
+    async def modify_ack_deadline(self, caller: Caller, name: SubscriptionName, seconds: int) -> Subscription:
+        """Change the deadline, also of what is handed out now; return the subscription as it is then.
 
         Raises `InvalidInput`, `NotFound`, `NotAllowed` for a consumer not on the access list (A5).
         """
@@ -229,16 +229,19 @@ class Subscriptions:
             _check_parallel_deadline(seconds)
         expected = expected_subscription(caller)
         changed = await self._registry.subscriptions.set_ack_deadline(caller.here.id, name, seconds, expected)
-        required(changed, SubscriptionGone)
+        return self._seen(caller, required(changed, SubscriptionGone))
 
     async def access_list(self, caller: Caller, name: SubscriptionName) -> Sequence[UserName]:
         """Return who is on the subscription's access list, in stored order; raise `NotFound`."""
         await self.show(caller, name)
         return await self._registry.subscriptions.access_list(caller.here.id, name)
 
-    async def set_access_list(self, caller: Caller, name: SubscriptionName, users: Sequence[str]) -> None:
-        """Replace the access list; raise `NotFound` for users who are no members, then for the subscription."""
-        await self._registry.subscriptions.set_access_list(caller.here.id, name, users, caller.expected)
+    async def set_access_list(self, caller: Caller, name: SubscriptionName, users: Sequence[str]) -> Sequence[UserName]:
+        """Replace the access list and return it.
+
+        Raises `NotFound` for users who are no members, then for the subscription.
+        """
+        return await self._registry.subscriptions.set_access_list(caller.here.id, name, users, caller.expected)
 
     async def change_access_list(
         self, caller: Caller, name: SubscriptionName, add: Sequence[str], remove: Collection[str]

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 
 from ams.access.admission import Caller
 from ams.access.permissions import PUBLISHER
+from ams.core.clock import Milliseconds
 from ams.core.errors import AlreadyExists, AmsError, InvalidInput, NotFound, TopicGone, Unavailable
 from ams.core.names import SchemaName, SubscriptionName, TopicName, UserName, new_topic_id, schema_reference
 from ams.core.quotas import TOPICS
 from ams.service.counting import Counting
-from ams.service.leftovers import drop_or_leave
+from ams.service.leftovers import drop_or_leave, finish_or_leave
 from ams.service.lookup import find_topic, required, without_access_list
 from ams.service.retention import Retention
 from ams.storage.log.base import Log
@@ -47,26 +48,32 @@ class Topics:
         use: SchemaUse = ANY_USE,
         *,
         labels: Mapping[str, str] = NO_LABELS,
+        retention: Milliseconds | None = None,
     ) -> Topic:
         """Make a topic, its log first, so that a registered topic can always be published to.
 
-        `schema` is a reference, empty for none. Raises as `attach_schema`, `AlreadyExists`, `QuotaExceeded`.
+        `schema` is a reference, empty for none; without `retention` it follows its project. Raises as `attach_schema`,
+        `AlreadyExists`, `QuotaExceeded`.
         """
         attached = await self._schema(caller, schema, use) if schema else None
         if await self.registry.topics.find(caller.here.id, name) is not None:
             raise AlreadyExists("Topic already exists")
         await self.registry.quotas.require_room(caller.here.id, {TOPICS: 1})
         identity = new_topic_id()
-        await self.log.create(identity, caller.here.retention, label=f"{caller.here.name}.{name}")
+        kept = retention or caller.here.retention
+        await self.log.create(identity, kept, label=f"{caller.here.name}.{name}")
         try:
-            topic = await self.registry.topics.create(identity, caller.here.id, name, attached, use=use, labels=labels)
-            await self.retention.of_new_topic(caller, identity)
+            topic = await self.registry.topics.create(
+                identity, caller.here.id, name, attached, use=use, labels=labels, retention=retention
+            )
         except Unavailable:
             raise  # It may be registered. If it is not, the sweep at the next start removes its log.
         except AmsError:
             await self.log.drop(identity)
             raise
-        await self._tell(caller, name)
+        if retention is None:
+            await self.retention.of_new_topic(caller, identity)
+        await finish_or_leave(self._tell(caller, name), "push")
         return topic
 
     async def delete(self, caller: Caller, name: TopicName) -> None:
@@ -78,7 +85,7 @@ class Topics:
             required(await self.registry.topics.delete(topic, days, expected), TopicGone)
             # In the block: a publish that waits for its end must not find the log of a topic that is gone.
             await drop_or_leave(self.log.drop, topic.id)
-        await self._tell(caller, name)
+        await finish_or_leave(self._tell(caller, name), "push")
 
     async def subscriptions_of(self, caller: Caller, name: TopicName) -> Sequence[SubscriptionName]:
         """Return the subscriptions of a topic, oldest first; raise `NotFound`."""
@@ -101,9 +108,9 @@ class Topics:
         await self.show(caller, name)
         return await self.registry.topics.access_list(caller.here.id, name)
 
-    async def set_access_list(self, caller: Caller, name: TopicName, users: Sequence[str]) -> None:
-        """Replace the access list; raise `NotFound` for users who are no members, then for the topic."""
-        await self.registry.topics.set_access_list(caller.here.id, name, users, caller.expected)
+    async def set_access_list(self, caller: Caller, name: TopicName, users: Sequence[str]) -> Sequence[UserName]:
+        """Replace the access list and return it; raise `NotFound` for users who are no members, then for the topic."""
+        return await self.registry.topics.set_access_list(caller.here.id, name, users, caller.expected)
 
     async def change_access_list(
         self, caller: Caller, name: TopicName, add: Sequence[str], remove: Collection[str]
@@ -111,8 +118,8 @@ class Topics:
         """Add users to the access list and remove others; return it. Raises as `set_access_list`, of users to add."""
         return await self.registry.topics.change_access_list(caller.here.id, name, add, remove, caller.expected)
 
-    async def attach_schema(self, caller: Caller, name: TopicName, schema: str, use: SchemaUse = ANY_USE) -> None:
-        """Check messages by a schema from the next publish on; an empty reference detaches.
+    async def attach_schema(self, caller: Caller, name: TopicName, schema: str, use: SchemaUse = ANY_USE) -> Topic:
+        """Check messages by a schema from the next publish on; an empty reference detaches. Returns the topic.
 
         Raises, in this order: `NotFound` for the topic, `InvalidInput` for the reference and the encoding, `NotFound`
         for the schema and the revisions, `InvalidInput` for a first one after the last.
@@ -120,7 +127,7 @@ class Topics:
         await self.show(caller, name)
         attached = await self._schema(caller, schema, use) if schema else None
         expected = caller.expected.seen_by(without_access_list)
-        await self.registry.topics.set_schema(caller.here.id, name, attached, use, expected)
+        return await self.registry.topics.set_schema(caller.here.id, name, attached, use, expected)
 
     async def detach_schema(self, caller: Caller, name: TopicName) -> None:
         """Take any message from the next publish on, also when no schema was attached; raise `NotFound`."""

@@ -25,6 +25,7 @@ from ams.core.errors import AlreadyExists, Conflict, InvalidInput, NotAllowed, N
 from ams.core.names import ProjectId, RegistrationId, TokenId, TokenName, UserId, UserName, checked_name
 from ams.core.public_keys import PublicKey
 from ams.core.supervisor import Rounds
+from ams.service.leftovers import finish_or_leave
 from ams.service.lookup import NO_USER, find_managed_user, find_user, required
 from ams.service.push.pushing import FIRST_WORKER
 from ams.storage.registry.logins import NamedTokenRecords
@@ -121,14 +122,14 @@ class Users:
         except AlreadyExists:
             raise InvalidInput("invalid user name change, name already exists") from None
         found = required(changed, NotFound(NO_USER))
-        await self._warn_if_last(user, found.service_roles)
+        await finish_or_leave(self._warn_if_last(user, found.service_roles), "users")
         return caller.view(found)
 
     async def delete(self, caller: Caller, name: UserName) -> None:
         """Remove a user from everywhere; raise `NotFound` or `NotAllowed`. Its token is dead at once."""
         user = await find_managed_user(self.registry, caller, name)
         required(await self.registry.users.delete(user.id, caller.expected.seen_by(caller.view)), NotFound(NO_USER))
-        await self._warn_if_last(user)
+        await finish_or_leave(self._warn_if_last(user), "users")
 
     async def refresh_token(self, caller: Caller, name: UserName) -> User:
         """Give a user a new token, and show it; raise `NotFound` or `NotAllowed`. The old one is dead at once."""

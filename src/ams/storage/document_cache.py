@@ -65,11 +65,11 @@ class DocumentState(Generic[Document]):
         return self.last_error and self.last_error.with_traceback(None)
 
     def is_good(self, now: int) -> bool:
-        """Whether the document may be used. One that was noted later than now is not: the clock was put back."""
+        """Return whether the document may be used. One that was noted later than now is not: the clock was put back."""
         return self.document is not None and self.noted_at <= now < self.good_until
 
     def is_resting(self, now: int) -> bool:
-        """Whether the next fetch waits."""
+        """Return whether the next fetch waits."""
         return self.noted_at <= now < self.retry_at
 
 

@@ -236,7 +236,7 @@ def _statistics(footer: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, 
 
 
 def _is_told(value: Any) -> bool:
-    """Whether a value orders alike for all readers: not so numbers with fractions, among which may be NaN."""
+    """Return whether a value orders alike for all readers: not so numbers with fractions, among which may be NaN."""
     return (isinstance(value, int | date) and not isinstance(value, bool)) or (
         isinstance(value, str) and len(value) <= _LONGEST_TEXT
     )

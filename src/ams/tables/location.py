@@ -127,7 +127,7 @@ class Location:
 
     @property
     def is_store(self) -> bool:
-        """Whether it is an object store: a file is there whole or not at all, and an answer to a write may be lost."""
+        """True if it is an object store: a file is there whole or not at all, and an answer to a write may be lost."""
         return self.root.startswith(f"{SCHEME}://")
 
     @contextmanager

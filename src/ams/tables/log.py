@@ -116,7 +116,7 @@ def recover(location: Location) -> list[str]:
 
 
 def is_half_written(location: Location) -> bool:
-    """Whether a loss of power left something for `recover`, or a checkpoint is being made."""
+    """Return whether a loss of power left something for `recover`, or a checkpoint is being made."""
     return not location.is_store and (location.size(_NOTE) is not None or bool(_torn(location)))
 
 

@@ -93,7 +93,7 @@ class Snapshot:
 
 
 def exists(location: Location | str) -> bool:
-    """Whether there is a table."""
+    """Return whether there is a table."""
     location = Location.of(location)
     with location.asking():
         return bool(DeltaTable.is_deltatable(location.root, location.options))

@@ -124,7 +124,7 @@ class Table:
         self._is_ready = False
 
     def exists(self) -> bool:
-        """Whether there is a version of it."""
+        """Return whether there is a version of it."""
         return exists(self.location)
 
     def snapshot(self, at: int | datetime | None = None) -> Snapshot:

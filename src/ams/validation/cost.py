@@ -86,7 +86,7 @@ class Watch:
         self._look_at = time.perf_counter() + units * UNIT_SECONDS
 
     def is_over(self) -> bool:
-        """Whether the time is up. The thread's own clock is slow, and only looked at when the other says so."""
+        """Return whether the time is up. The thread's own clock is slow, and only looked at when the other says so."""
         now = time.perf_counter()
         if now < self._look_at:
             return False
@@ -306,7 +306,7 @@ class Loads:
         self.looks: int = self._weights[-1][1].looks  # how often a place is looked at, as deep as it may be
         self.divides = self._weights[-1][1].dividing > 0  # whether numbers are divided, or compared digit by digit
         self.branches = any(key in part for part in parts for key in _BRANCHES)
-        """Whether one violation can hold many others."""
+        """True if one violation can hold many others."""
 
     def of(self, extent: Extent) -> Load:
         """Return the load of a document, that of the deepest one when it is too deep."""
@@ -347,7 +347,7 @@ def _dividing_of(schema: dict[str, Any]) -> int:
 
 
 def _is_within(value: Any, least: float) -> bool:
-    """Whether a number is not too large or small for a processor; what is no number is neither."""
+    """Return whether a number is not too large or small for a processor; what is no number is neither."""
     return not isinstance(value, int | float) or least <= abs(value) <= _EXACT
 
 

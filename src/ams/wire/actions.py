@@ -50,7 +50,7 @@ class Action(NamedTuple):
 
     @property
     def is_open(self) -> bool:
-        """Whether no role is needed."""
+        """True if no role is needed."""
         return self.roles == OPEN
 
     @property

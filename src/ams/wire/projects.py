@@ -20,7 +20,7 @@ class ProjectChange(Request, frozen=True):
     name: str | None = None
     description: str | None = None
     strict_data: bool | None = msgspec.field(name="strictData", default=None)
-    """Whether data that is not base64 is refused."""
+    """True if data that is not base64 is refused."""
 
 
 class NewRetention(CamelRequest, frozen=True):
@@ -60,7 +60,7 @@ class Project(Object, frozen=True):
     """How long messages are kept in topics without a time of their own; 0: as the service says."""
     quotas: Mapping[str, int] = {}  # its own quotas; absent: it has the defaults
     strict_data: bool | None = msgspec.field(name="strictData", default=None)
-    """Whether data that is not base64 is refused; absent: as the service says."""
+    """True if data that is not base64 is refused; absent: as the service says."""
 
 
 class Quota(Object, frozen=True):

@@ -147,7 +147,7 @@ class Pool:
         self.is_closed = False
 
     def is_ready(self, size: int = 0) -> bool:
-        """Whether a worker could do a task of so many bytes without being begun first; if not, begin one for later."""
+        """Return whether a worker that runs could do a task of so many bytes; if not, begin one for later."""
         if size > LARGEST:
             return False
         if not self._workers:

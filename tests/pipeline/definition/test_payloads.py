@@ -1,5 +1,6 @@
 """Payloads become records; a message that cannot be read is set aside alone."""
 
+import codecs
 import io
 from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime
@@ -107,7 +108,26 @@ def test_a_line_can_be_a_record_as_it_is() -> None:
         {"line": "a;b", "attributes": ATTRIBUTES},
         {"line": "c", "attributes": ATTRIBUTES},
     ]
-    assert read(Text({"line": types.STRING}), b"\xff") == ["not text in UTF-8"]
+
+
+@pytest.mark.parametrize(
+    ("coding", "mark", "encoding", "broken"),
+    [
+        ("UTF-8", b"", "utf-8", b"\xff"),
+        ("UTF-8", codecs.BOM_UTF8, "utf-8", b"\xff"),
+        ("UTF-16", codecs.BOM_UTF16_LE, "utf-16-le", b"\x00\xd8"),
+        ("UTF-32", codecs.BOM_UTF32_BE, "utf-32-be", b"\0\x11\0\0"),
+    ],
+)
+def test_what_is_not_in_the_coding_of_a_text_costs_its_record_alone(
+    coding: str, mark: bytes, encoding: str, broken: bytes
+) -> None:
+    lines = mark + broken + "\nb\n".encode(encoding)
+    objects = mark + '[{"line": "'.encode(encoding) + broken + '"}, {"line": "b"}]'.encode(encoding)
+    kept = {"line": "b", "attributes": ATTRIBUTES}
+
+    assert read(Text({"line": types.STRING}), lines) == [f"not text in {coding}", kept]
+    assert read(Json({"line": types.STRING}), objects) == [f"not {coding}", kept]
 
 
 SCHEMA = {
@@ -122,6 +142,16 @@ def encoded(*records: dict[str, Any]) -> bytes:
     for each in records:
         fastavro.schemaless_writer(out, fastavro.parse_schema(dict(SCHEMA)), each)
     return out.getvalue()
+
+
+def test_a_text_of_avro_that_is_not_utf_8_costs_its_datum_alone() -> None:
+    whole = encoded({"site": "A", "wall": None}, {"site": "#", "wall": 1.5}, {"site": "B", "wall": None})
+
+    found = read(Avro(AVRO, schema=SCHEMA, packed=True), whole.replace(b"#", b"\xff"))
+
+    assert [each if isinstance(each, str) else each["site"] for each in found] == [
+        "A", "not Avro of this schema: a text is not UTF-8", "B",
+    ]  # fmt: skip
 
 
 def test_avro_is_read_one_datum_a_message_or_several() -> None:

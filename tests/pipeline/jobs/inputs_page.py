@@ -1,10 +1,14 @@
 """The tables of `docs/reference/job-inputs.md`, which say what the jobs make of what producers send."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import pytest
+
+from ams.pipeline.errors import Broken
 
 PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "job-inputs.md").read_text()
 
@@ -33,6 +37,31 @@ def inputs(job: str, forms: frozenset[str]) -> list[Input]:
         for key, where, example, result in rows(job, "Keys")
         for form in (sorted(forms) if where == "all" else where.split(", "))
     ]
+
+
+def check_row(row: Input, read: Callable[[Any], Any], message: object, plain: object, *, is_known: bool) -> None:
+    """Check that a message becomes what its row says; `plain` is the message without the row's field."""
+    if row.result.startswith("set aside: "):
+        check_reason(read, message, row.result.removeprefix("set aside: "))
+        return
+    found = read(message)
+    if not row.result.startswith("not taken: "):
+        _, column, value = row.result.split("`")
+        assert shown(found[column]) == value.strip()
+        assert found["not_taken"] == []
+        return
+    before, others = read(plain), [] if is_known else [row.key]
+    assert {**found, "digest": ""} == {**before, "not_taken": others, "digest": ""}
+    if "a version is told apart by it" in row.result:
+        assert found["digest"] != before["digest"]
+    assert is_known or row.result == f"not taken: counted as `{row.key}`"
+
+
+def check_reason(read: Callable[[Any], Any], value: object, reason: str) -> None:
+    """Check that a message is set aside for a reason."""
+    with pytest.raises(Broken) as broken:
+        read(value)
+    assert str(broken.value) == reason
 
 
 def shown(value: Any) -> str:

@@ -176,7 +176,7 @@ async def test_on_a_full_disk_room_is_asked_for_once_and_nothing_is_stored_by_ha
     disk = FullDisk(tmp_path, helps=helps)
     await disk.database.write(lambda connection: prepare(connection, REGISTRY))
 
-    with contextlib.nullcontext() if helps else pytest.raises(RegistryUnavailable):
+    with contextlib.nullcontext() if helps else pytest.raises(RegistryUnavailable, match="^Backend Error$"):
         await disk.database.write(disk.fill)
 
     assert disk.asked == 1

@@ -79,6 +79,7 @@ GROWS: dict[str, Act] = {
         w.user.id, "m", expires_on=None, rights=None, created_by=None
     ),
     "a binding": lambda w: w.registry.bindings.create(w.user.id, "c", "https://i", "t", created_by=None),
+    "an idempotency key, with the log on Kafka": lambda w: w.registry.idempotency.claim(w.topic.id, b"k", b"c", 0, "m"),
     "a registration": lambda w: w.registry.registrations.create(Applicant("r", "e", "", "", "", "")),
 }
 GOES_ON: dict[str, Act] = {

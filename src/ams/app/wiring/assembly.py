@@ -104,6 +104,33 @@ class UseCases:
 
 
 @dataclass(frozen=True, slots=True)
+class MessageFlow:
+    """The parts that a message passes from its publish to its acknowledgement."""
+
+    counts: Counts
+    counting: Counting
+    workers: Pool
+    validators: Validators
+    stored: StoredBytes
+    publisher: Publisher
+    unread: UnreadAnswers
+    deliverer: Deliverer
+    dead_letters: DeadLetters
+    nodes: Nodes
+    working: Working
+
+    def move(self, subscription: SubscriptionId) -> None:
+        """Let pulls of a subscription whose cursor was moved look again."""
+        self.deliverer.wake(subscription)
+        self.working.opened.forget(subscription)
+
+    def stop(self, subscription: SubscriptionId) -> None:
+        """End pulls of a subscription that was deleted or detached."""
+        self.deliverer.wake(subscription)
+        self.working.opened.leave(subscription)
+
+
+@dataclass(frozen=True, slots=True)
 class Service:
     """Engines and the application over them, ready to be served."""
 
@@ -148,18 +175,51 @@ def assemble(
     settings: Settings, engines: Engines, roles: RoleTable, reach: Reach | None, trusted: Trusted, to_nodes: HttpClient
 ) -> Service:
     """Make the service; `reach` is None while push is disabled."""
-    registry, log, cursors = engines.registry, engines.log, engines.cursors
-    counts = Counts(engines.clock)
-    counting = Counting(registry, log, counts, by_topic=settings.metrics_labels)
+    registry, log, clock = engines.registry, engines.log, engines.clock
     trail = Trail(
-        engines.folder.audit, registry.audit, engines.clock, days=settings.audit_days, space=engines.space,
+        engines.folder.audit, registry.audit, clock, days=settings.audit_days, space=engines.space,
         retention_clock=engines.retention_clock,
     )  # fmt: skip
     proxies = networks(settings.trusted_proxies, "trusted_proxies")
     identity = identity_of(settings, trusted, engines, trail, proxies)
     token_uses = TokenUses(registry.named_tokens)
-    admission = Admission(
-        registry,
+    admission = admission_of(settings, engines, roles, identity, token_uses)
+    flow = message_flow(settings, engines, to_nodes)
+    deliverer, working, nodes = flow.deliverer, flow.working, flow.nodes
+    push = push_of(settings, engines, deliverer, working, flow.dead_letters, reach)
+    expiry = expiry_of(engines, flow, push, trail)
+    cases = use_cases(settings, engines, flow, push, expiry)
+    losses = LossTotal(log, engines.cursors)
+    slots = slots_of(settings, registry)
+    quota_use = QuotaUse(registry, flow.stored, slots)
+    rates = Rates(users=settings.user_requests_per_second, clock=clock, rules=registry.quotas.rules)
+    gate = Gate(admission, settings.auth_option, rates, slots.connections)
+    bodies = Bodies(settings.max_body_bytes, affordable(settings.max_buffered_bytes), settings.request_seconds)
+    fast = FastRoutes(
+        gate, bodies, flow.publisher, deliverer, working, registry.invalidations, slots.waiting_pulls,
+        strict=settings.strict_data, workers=flow.workers, forwarder=nodes.forwarder,
+    )  # fmt: skip
+    table = routes(settings, engines, admission, gate, roles, flow, cases, losses, push, identity, expiry, quota_use)
+    logins = FailedLogins(SERVICE, trail, Attempts(settings.failed_logins_per_minute, clock), clock)
+    auditor = Auditor(trail, logins, gate, clock, proxies)
+    logins_of_console = partial(identity.console_logins, settings.console_logins)
+    pages = Console(logins_of_console).routes() if settings.console else []
+    api = App(gate, bodies, flow.unread, fast, table, auditor, nodes.forwarder, pages)
+    watched = Watched(working, log, clock, by_name=settings.metrics_labels)
+    lane = Lane(api, fast, flow.unread, is_traced=settings.log_level == "debug")
+    return Service(
+        settings, engines.folder, log, engines.embedded, registry, engines.cursors, deliverer, working, nodes,
+        flow.workers, cases, gate, bodies, auditor, flow.counting, losses, flow.counts, push, identity, trail, logins,
+        token_uses, expiry, watched, flow.stored, quota_use, slots, api, lane,
+    )  # fmt: skip
+
+
+def admission_of(
+    settings: Settings, engines: Engines, roles: RoleTable, identity: Identity, token_uses: TokenUses
+) -> Admission:
+    """Return what decides who a request is from and what that user may do."""
+    return Admission(
+        engines.registry,
         service_token=settings.service_token,
         per_resource_auth=settings.per_resource_auth,
         permissions=roles.permissions,
@@ -168,9 +228,16 @@ def assemble(
         show_tokens=settings.show_tokens,
         clock=engines.clock,
     )
+
+
+def message_flow(settings: Settings, engines: Engines, to_nodes: HttpClient) -> MessageFlow:
+    """Return what stores messages, gives them out and counts them."""
+    registry, log, cursors, clock = engines.registry, engines.log, engines.cursors, engines.clock
+    counts = Counts(clock)
+    counting = Counting(registry, log, counts, by_topic=settings.metrics_labels)
     workers = Pool()
     validators = Validators(registry, LongChecks(workers))
-    stored = StoredBytes(registry, log, engines.clock, engines.embedded)
+    stored = StoredBytes(registry, log, clock, engines.embedded)
     if engines.embedded:
         engines.embedded.keep_needed(partial(needed_offsets, registry, cursors), stored.pressed)
     publisher = Publisher(registry, log, settings.max_message_bytes, validators, counts, stored)
@@ -181,83 +248,60 @@ def assemble(
     )  # fmt: skip
     dead_letters = DeadLetters(registry, log, cursors, counts, stored)
     nodes = nodes_of(settings, engines, to_nodes, unread)
-    working = Working(deliverer, cursors, dead_letters, engines.clock, nodes.ownership, engines.retention_clock)
-    push = push_of(settings, engines, deliverer, working, dead_letters, reach)
-    rules = registry.quotas.rules
-    rates = Rates(users=settings.user_requests_per_second, clock=engines.clock, rules=rules)
-    most = settings.max_connections
-    slots = ProjectSlots(
-        ConnectionSlots(rules, most), QuotaSlots(rules, WAITING_PULLS, most), QuotaSlots(rules, STREAMS, most)
+    working = Working(deliverer, cursors, dead_letters, clock, nodes.ownership, engines.retention_clock)
+    return MessageFlow(
+        counts, counting, workers, validators, stored, publisher, unread, deliverer, dead_letters, nodes, working
     )
-    quota_use = QuotaUse(registry, stored, slots)
-    gate = Gate(admission, settings.auth_option, rates, slots.connections)
-    bodies = Bodies(settings.max_body_bytes, affordable(settings.max_buffered_bytes), settings.request_seconds)
-    fast = FastRoutes(
-        gate, bodies, publisher, deliverer, working, registry.invalidations, slots.waiting_pulls,
-        strict=settings.strict_data, workers=workers, forwarder=nodes.forwarder,
-    )  # fmt: skip
-    schemas = Schemas(registry, log, validators)
-    losses = LossTotal(log, cursors)
 
-    def moved(subscription: SubscriptionId) -> None:
-        deliverer.wake(subscription)
-        working.opened.forget(subscription)
 
-    def stopped(subscription: SubscriptionId) -> None:
-        deliverer.wake(subscription)
-        working.opened.leave(subscription)
+def expiry_of(engines: Engines, flow: MessageFlow, push: Push, trail: Trail) -> Expiry:
+    """Return what removes subscriptions that nobody uses."""
+    registry, clock = engines.registry, engines.clock
+    unused = Subscriptions(registry, engines.log, engines.cursors, push.pushing, stopped=flow.stop)
+    return Expiry(registry, flow.counts, unused, trail, clock, engines.retention_clock)
 
-    expiry = Expiry(
-        registry, counts, Subscriptions(registry, log, cursors, push.pushing, stopped=stopped), trail, engines.clock,
-        engines.retention_clock,
-    )  # fmt: skip
+
+def use_cases(settings: Settings, engines: Engines, flow: MessageFlow, push: Push, expiry: Expiry) -> UseCases:
+    """Return the use cases that several surfaces offer."""
+    registry, log, cursors, clock = engines.registry, engines.log, engines.cursors, engines.clock
+    working, retention_clock, settle = flow.working, engines.retention_clock, push.pushing.settle
     retention = Retention(registry, log)
-    settle = push.pushing.settle
     reader = RangeReader(registry, log, settings.max_read_messages)
     watcher = PushWatcher(registry, log, cursors, push.pushing, push.assignment, working)
     duty = None if settings.registry == "sqlite" else Duty(registry)
-    cases = UseCases(
-        Topics(registry, log, counting, retention, changed=settle if push.reach and push.reach.driven else None),
-        publisher,
+    return UseCases(
+        Topics(registry, log, flow.counting, retention, changed=settle if push.reach and push.reach.driven else None),
+        flow.publisher,
         retention,
         Subscriptions(
-            registry, log, cursors, push.pushing, stopped=stopped, used=expiry.note, cover=working.storer.cover
+            registry, log, cursors, push.pushing, stopped=flow.stop, used=expiry.note, cover=working.storer.cover
         ),
-        Snapshots(registry, log, cursors, engines.clock, engines.retention_clock),
-        Seeker(registry, log, cursors, moved, working.opened.own, working, engines.retention_clock, expiry.note),
-        schemas,
+        Snapshots(registry, log, cursors, clock, retention_clock),
+        Seeker(registry, log, cursors, flow.move, working.opened.own, working, retention_clock, expiry.note),
+        Schemas(registry, log, flow.validators),
         Projects(registry, log, cursors, changed=settle),
         reader,
         watcher,
-        Live(registry, log, cursors, engines.clock, reader, watcher, working),
-        History(registry, log, cursors, engines.clock, engines.retention_clock, engines.history, duty),
+        Live(registry, log, cursors, clock, reader, watcher, working),
+        History(registry, log, cursors, clock, retention_clock, engines.history, duty),
     )
-    table = routes(
-        settings, engines, admission, gate, roles, counting, deliverer, working, cases, losses, push, identity, workers,
-        expiry, nodes, quota_use,
-    )  # fmt: skip
-    logins = FailedLogins(SERVICE, trail, Attempts(settings.failed_logins_per_minute, engines.clock), engines.clock)
-    auditor = Auditor(trail, logins, gate, engines.clock, proxies)
-    logins_of_console = partial(identity.console_logins, settings.console_logins)
-    pages = Console(logins_of_console).routes() if settings.console else []
-    api = App(gate, bodies, unread, fast, table, auditor, nodes.forwarder, pages)
-    watched = Watched(working, log, engines.clock, by_name=settings.metrics_labels)
-    lane = Lane(api, fast, unread, is_traced=settings.log_level == "debug")
-    return Service(
-        settings, engines.folder, log, engines.embedded, registry, cursors, deliverer, working, nodes, workers, cases,
-        gate, bodies, auditor, counting, losses, counts, push, identity, trail, logins, token_uses, expiry, watched,
-        stored, quota_use, slots, api, lane,
-    )  # fmt: skip
+
+
+def slots_of(settings: Settings, registry: Registry) -> ProjectSlots:
+    """Return what projects may have at a time."""
+    rules, most = registry.quotas.rules, settings.max_connections
+    return ProjectSlots(
+        ConnectionSlots(rules, most), QuotaSlots(rules, WAITING_PULLS, most), QuotaSlots(rules, STREAMS, most)
+    )
 
 
 def routes(
-    settings: Settings, engines: Engines, admission: Admission, gate: Gate, roles: RoleTable, counting: Counting,
-    deliverer: Deliverer, working: Working, cases: UseCases, losses: LossTotal, push: Push, identity: Identity,
-    workers: Pool, expiry: Expiry, nodes: Nodes, quota_use: QuotaUse,
+    settings: Settings, engines: Engines, admission: Admission, gate: Gate, roles: RoleTable, flow: MessageFlow,
+    cases: UseCases, losses: LossTotal, push: Push, identity: Identity, expiry: Expiry, quota_use: QuotaUse,
 ) -> dict[str, Handler]:  # fmt: skip
     """Return the handler of every action but the hot ones."""
     registry, log, cursors, clock = engines.registry, engines.log, engines.cursors, engines.clock
-    pushing = push.pushing
+    pushing, counting, deliverer, working, nodes = push.pushing, flow.counting, flow.deliverer, flow.working, flow.nodes
     default_retention = Milliseconds(round(settings.retention * 1000))
     service_doctor = ServiceDoctor(
         registry,
@@ -297,7 +341,7 @@ def routes(
         DeliveryRoutes(push.assignment, pushing, deliverer, working.puller, push.dead_letters, leases),
         SubscriptionRoutes(cases.subscriptions, pushing, leases),
         SnapshotRoutes(cases.snapshots),
-        ReadingRoutes(cases.reader, workers),
+        ReadingRoutes(cases.reader, flow.workers),
         WatchRoutes(cases.live, cases.history, gate),
         RetentionRoutes(cases.retention),
         SchemaRoutes(cases.schemas),

@@ -105,7 +105,7 @@ class _Opening:
         log = embedded or await self._kafka_log(registry)
         cursors = await self._cursors(folder, space, log, registry)
         history: HistoryStore = (
-            FileHistory(folder.history) if self.settings.registry == "sqlite" else registry.history()
+            FileHistory(folder.history, space) if self.settings.registry == "sqlite" else registry.history()
         )
         return Engines(
             self.clock, self.retention_clock, folder, space, log, registry, cursors, self._keep(history), embedded

@@ -244,7 +244,7 @@ def _dns_names(leaf: Facts) -> list[str]:
 
 
 def _matches(name: str, pattern: str) -> bool:
-    """Whether a host name is that of a certificate: case and a final dot do not count, `*` is one whole first label."""
+    """Return whether a host name is that of a certificate, in any case, without a final dot; `*` is a first label."""
     host, wanted = (each.lower().removesuffix(".").split(".") for each in (name, pattern))
     if len(host) != len(wanted) or not all(host) or not all(wanted):
         return False

@@ -129,7 +129,7 @@ class RevocationList:
         return len(self._serials)
 
     def is_signed_by(self, issuer: Facts) -> bool:
-        """Whether a CA has signed it, and may; costs much the first time for a long list."""
+        """Return whether a CA has signed it, and may; costs much the first time for a long list."""
         if issuer.fingerprint not in self._signers:
             usage = issuer.extension(x509.KeyUsage)
             may_sign = self.issuer == comparable(issuer.subject) and (usage is None or usage.crl_sign)
@@ -137,7 +137,7 @@ class RevocationList:
         return self._signers[issuer.fingerprint]
 
     def is_about(self, certificate: Facts, urls: Collection[str]) -> bool:
-        """Whether it would name a certificate of its CA, which has its lists at `urls`, if it were withdrawn."""
+        """Return whether it would name a certificate of its CA, which has its lists at `urls`, if it were withdrawn."""
         if self.odd:
             return False
         if self._scope is None:
@@ -150,15 +150,15 @@ class RevocationList:
         return names is None or any(each.value in urls for each in names)
 
     def is_current(self, now: Milliseconds) -> bool:
-        """Whether it is valid now."""
+        """Return whether it is valid now."""
         return not self.is_ahead(now) and (self.next_update is None or now < self.next_update)
 
     def is_ahead(self, now: Milliseconds) -> bool:
-        """Whether its time is in the future."""
+        """Return whether its time is in the future."""
         return self.this_update > now + EARLY
 
     def revokes(self, serial: int) -> bool:
-        """Whether a certificate with this serial number is withdrawn."""
+        """Return whether a certificate with this serial number is withdrawn."""
         if serial not in self._serials:
             return False
         entry = self._crl.get_revoked_certificate_by_serial_number(serial)

@@ -132,11 +132,11 @@ def _attribute(pair: bytes) -> x509.NameAttribute[str]:
         raise ValueError("a value that is no text")
     # The library checks what callers make, such as that a country has two letters; this was signed as it is.
     return x509.NameAttribute(
-        x509.ObjectIdentifier(_dotted(oid)), _TEXTS[tag](value), _type=_ASN1Type.UTF8String, _validate=False
+        x509.ObjectIdentifier(_format_oid(oid)), _TEXTS[tag](value), _type=_ASN1Type.UTF8String, _validate=False
     )
 
 
-def _dotted(oid: bytes) -> str:
+def _format_oid(oid: bytes) -> str:
     numbers, number = [], 0
     for each in oid:
         number = number << 7 | each & 0x7F

@@ -79,7 +79,7 @@ class Facts:
 
     @property
     def is_ca(self) -> bool:
-        """Whether it says that it is a CA's."""
+        """True if it says that it is a CA's."""
         basic = self.extension(x509.BasicConstraints)
         return basic is not None and basic.ca
 
@@ -227,7 +227,7 @@ def issuer_of_list(crl: x509.CertificateRevocationList) -> x509.Name:
 
 
 def has_signed(signer: x509.Certificate, signature: bytes, body: bytes, algorithm: hashes.HashAlgorithm | None) -> bool:
-    """Whether the key of a certificate made a signature; `algorithm` is None for those without a hash of their own."""
+    """Return whether the key of a certificate made a signature; `algorithm` is None for one without a hash."""
     key = signer.public_key()
     try:
         if isinstance(key, ed25519.Ed25519PublicKey | ed448.Ed448PublicKey):

@@ -244,7 +244,7 @@ def _read(data: bytes, asked: ocsp.OCSPRequest, issuer: Facts, now: Milliseconds
         body = find_original(response.tbs_response_bytes, text, data)
         signature, algorithm = response.signature, response.signature_hash_algorithm
         shown = [find_original(each.public_bytes(Encoding.DER), text, data) for each in response.certificates]
-        signers = itertools.chain([issuer], _charged(shown, issuer, now))
+        signers = itertools.chain([issuer], _find_delegates(shown, issuer, now))
         if not any(has_signed(each.certificate, signature, body, algorithm) for each in signers):
             raise _NotBelieved("it is not signed by the CA, nor by one that may answer for it")
         for each in response.responses:
@@ -280,8 +280,8 @@ def _until(single: ocsp.OCSPSingleResponse, now: int) -> int:
     return until
 
 
-def _charged(shown: Sequence[bytes], issuer: Facts, now: Milliseconds) -> Iterator[Facts]:
-    """Yield the certificates of those that may answer for a CA."""
+def _find_delegates(shown: Sequence[bytes], issuer: Facts, now: Milliseconds) -> Iterator[Facts]:
+    """Yield the certificates of responders that a CA delegates its OCSP answers to (RFC 6960, 4.2.2.2)."""
     for each in shown:
         with contextlib.suppress(Refusal):  # one that cannot be read
             certificate = read_der(each)

@@ -247,7 +247,7 @@ def verified_chain(leaf: Facts, others: Sequence[bytes], trust: Trust, now: Mill
 
 
 def is_issued_by(certificate: Facts, issuer: Facts, now: Milliseconds) -> bool:
-    """Whether a CA itself has signed a certificate, which is good now."""
+    """Return whether a CA itself has signed a certificate, which is good now."""
     try:
         verified_chain(certificate, (), Trust((crypto.load_certificate(crypto.FILETYPE_ASN1, issuer.der),)), now)
     except (Refusal, crypto.Error):
@@ -342,7 +342,7 @@ def _check_no_proxy(leaf: Facts) -> None:
 
 
 def _is_old_proxy(leaf: Facts) -> bool:
-    """Whether the subject is the issuer's with `CN=proxy` behind it, so that the issuer is the user."""
+    """Return whether the subject is the issuer's with `CN=proxy` behind it, so that the issuer is the user."""
     if not leaf.subject.rdns:
         return False
     *before, last = leaf.subject.rdns

@@ -181,7 +181,7 @@ class AuthnApp:
 
 
 def _is_audited(request: _Request, code: int) -> bool:
-    """Whether a request is recorded: every change, also a refused one, and every 403. Logins record themselves.
+    """Return whether a request is recorded: every change, also a refused one, and every 403. Logins record themselves.
 
     Of unknown callers only wrong keys are recorded, whose rate is limited; recording requests beyond that limit, or
     without a key, would fill the disk.

@@ -96,7 +96,7 @@ class Gate:
         return caller
 
     async def knows(self, headers: Sequence[Header], query: bytes, address: str) -> bool:
-        """Whether a request shows a right key; a wrong one is no error, but counts as a failure (contract 3)."""
+        """Return whether a request shows a right key; a wrong one is no error, but counts as a failure (contract 3)."""
         if not key_of(headers, query):
             return False
         try:

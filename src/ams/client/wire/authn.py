@@ -40,12 +40,12 @@ _PATHS = ("/v1/service-types", "/v1/bindings", "/v1/authm", "/v1/keys")
 
 
 def is_for_authn(call: Call[Any]) -> bool:
-    """Whether a call is one of these, apart from version and health, which both services have."""
+    """Return whether a call is one of these, apart from version and health, which both services have."""
     return call.path.startswith(_PATHS)
 
 
 def is_name(text: str) -> bool:
-    """Whether something new may have this name (15, A7)."""
+    """Return whether something new may have this name (15, A7)."""
     return _NAME.fullmatch(text) is not None and text not in (".", "..")
 
 

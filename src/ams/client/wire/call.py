@@ -42,11 +42,11 @@ class Call(Generic[T]):
     query: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     repeatable: bool = False
-    """Whether sending it again, after an answer that was lost, does no harm; a GET never does any."""
+    """True if sending it again, after an answer that was lost, does no harm; a GET never does any."""
     successes: frozenset[int] = frozenset({200})
     """Statuses of answers that `read` reads; all others of AMS are errors, or of something else."""
     versioned: bool = False
-    """Whether the answer reads into `Versioned`."""
+    """True if the answer reads into `Versioned`."""
 
     def with_version(self) -> "Call[Versioned[T]]":
         """Return the same call, of which the answer comes with its version."""
@@ -61,7 +61,7 @@ class Call(Generic[T]):
 
     @property
     def may_repeat(self) -> bool:
-        """Whether it may be sent again when it is not known whether it was carried out."""
+        """True if it may be sent again when it is not known whether it was carried out."""
         return self.repeatable or self.method == "GET"
 
 

@@ -15,6 +15,9 @@ from pyspark.sql import types as spark
 from pyspark.sql.types import DataType
 
 from ams.pipeline.errors import Broken
+from ams.pipeline.jobs.fields import coding_of, in_utf8, is_broken, json_text, parse_with_mark
+
+
 from ams.pipeline.jobs.fields import in_utf8
 from ams.validation.protobuf import ProtobufSchema
 
@@ -35,6 +38,9 @@ class Payload:
     def __call__(self, data: bytes, attributes: Mapping[str, str]) -> Iterable[Record | Broken]:
         """Read a message; raise `Broken` for one of which nothing can be read."""
         for piece in self._pieces(data):
+            if isinstance(piece, Broken):
+                yield piece
+                continue
             try:
                 found = self._record(piece)
                 for name in sorted(self.required):
@@ -56,13 +62,19 @@ class Json(Payload):
     """A JSON object, or a list of objects, of which each is a record. Fields that are not asked for are left out."""
 
     def _pieces(self, data: bytes) -> Iterable[Any]:
+        read, mark = parse_with_mark(in_utf8(data, keeps_broken=True), self._parse)
+        pieces = read if isinstance(read, list) else [read]
+        if not mark:
+            return pieces
+        return [Broken(f"not {coding_of(data)}") if mark in json_text(each) else each for each in pieces]
+
+    def _parse(self, data: bytes) -> Any:
         try:
-            read = msgspec.json.decode(in_utf8(data))
+            return msgspec.json.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Broken(f"not JSON: {error}") from None
         except RecursionError:
             raise Broken("not JSON: nested too deeply") from None
-        return read if isinstance(read, list) else [read]
 
     def _record(self, piece: Any) -> Record:
         if not isinstance(piece, dict):
@@ -76,11 +88,13 @@ class Text(Payload):
 
     separator: str = ""
 
-    def _pieces(self, data: bytes) -> Iterable[str]:
+    def _pieces(self, data: bytes) -> Iterable[str | Broken]:
+        text = in_utf8(data, keeps_broken=True)
         try:
-            return [line for line in in_utf8(data).decode().splitlines() if line]  # empty ones say nothing
+            return [line for line in text.decode().splitlines() if line]  # empty ones say nothing
         except UnicodeDecodeError:
-            raise Broken("not text in UTF-8") from None
+            lines = text.decode("utf-8", "surrogateescape").splitlines()
+            return [Broken(f"not text in {coding_of(data)}") if is_broken(line) else line for line in lines if line]
 
     def _record(self, piece: str) -> Record:
         try:
@@ -101,13 +115,13 @@ class Avro(Payload):
     schema: Mapping[str, Any] = field(default_factory=dict)
     packed: bool = False
 
-    def _pieces(self, data: bytes) -> Iterable[Record]:
+    def _pieces(self, data: bytes) -> Iterable[Record | Broken]:
         stream = io.BytesIO(data)
         schema = fastavro.parse_schema(dict(self.schema))
         while True:
             before = stream.tell()
             try:
-                read: Any = fastavro.schemaless_reader(stream, schema, None)
+                read = _datum(stream, schema)
             except RecursionError:
                 raise Broken("not Avro of this schema: nested too deeply") from None
             except Exception as error:  # whatever a reader does with bytes that are something else
@@ -120,6 +134,16 @@ class Avro(Payload):
 
     def _record(self, piece: Record) -> Record:
         return {name: piece.get(name) for name in self.fields}
+
+
+def _datum(stream: io.BytesIO, schema: Any) -> Any:
+    before = stream.tell()
+    try:
+        return fastavro.schemaless_reader(stream, schema, None)
+    except UnicodeDecodeError:  # lengths say where the datum ends: it costs no other one of its message
+        stream.seek(before)
+        fastavro.schemaless_reader(stream, schema, None, handle_unicode_errors="replace")
+        return Broken("not Avro of this schema: a text is not UTF-8")
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,7 +104,7 @@ _ENDINGS = (".yaml", ".yml")
 
 
 def is_file(target: str) -> bool:
-    """Whether what is to be run names a file, `-` being standard input."""
+    """Return whether what is to be run names a file, `-` being standard input."""
     return target == "-" or target.endswith(_ENDINGS) or "/" in target
 
 

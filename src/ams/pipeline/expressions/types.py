@@ -37,12 +37,12 @@ def shown(given: DataType) -> str:
 
 
 def is_nested(given: DataType) -> bool:
-    """Whether it is an array, a map or a struct."""
+    """Return whether it is an array, a map or a struct."""
     return isinstance(given, ArrayType | MapType | StructType)
 
 
 def fits(given: DataType, wanted: DataType) -> bool:
-    """Whether a value of type `given` can stand where `wanted` is asked for."""
+    """Return whether a value of type `given` can stand where `wanted` is asked for."""
     return given in (wanted, NULL) or (given == BIGINT and wanted == DOUBLE)
 
 
@@ -52,5 +52,5 @@ def common(given: Sequence[DataType]) -> DataType | None:
 
 
 def is_ordered(given: DataType) -> bool:
-    """Whether values of it come before and after one another."""
+    """Return whether values of it come before and after one another."""
     return given in (*_ORDERED, NULL)

@@ -37,7 +37,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     path: str = ""
     """The folder of the archive; without it `tables/archive` in the folder of the run."""
     merge: bool = True
-    """Whether the many small files of a day are merged into few when the day is closed."""
+    """True if the many small files of a day are merged into few when the day is closed."""
     closed_after: Annotated[int, msgspec.Meta(ge=0)] = 1
     """How many days after its end a day is closed."""
     file_mib: Annotated[int, msgspec.Meta(ge=1)] = 256
@@ -104,7 +104,7 @@ class Selection(msgspec.Struct, frozen=True):
             msgspec.structs.force_setattr(self, name, day)
 
     def holds(self, partition: Partition) -> bool:
-        """Whether a partition is meant."""
+        """Return whether a partition is meant."""
         project, topic, date = (partition[name] or "" for name in PARTITIONS)
         if not fnmatchcase(project, self.project) or not any(fnmatchcase(topic, each) for each in self.topics):
             return False

@@ -74,7 +74,7 @@ def read_options(
 
 
 def takes_text(kind: type[msgspec.Struct], name: str) -> bool:
-    """Whether an option is text, so that what is typed for it is it, also if it looks like a number."""
+    """Return whether an option is text, so that what is typed for it is it, also if it looks like a number."""
     found = {each.name: each.type for each in msgspec.structs.fields(kind)}.get(name)
     return found is str or (found is not None and found == str | None)
 

@@ -16,20 +16,7 @@ from typing import Any
 import msgspec
 
 from ams.pipeline.errors import Broken
-from ams.pipeline.jobs.fields import (
-    Record,
-    field_names,
-    free_text,
-    in_utf8,
-    json_object,
-    names,
-    needed,
-    one_of,
-    read,
-    text,
-    unknown_fields,
-    whole,
-)
+from ams.pipeline.jobs import fields
 
 MASK = "***"
 _WORDS = ("secret", "password", "private_key")
@@ -52,7 +39,7 @@ def masked(value: Any) -> Any:
 def redacted(data: bytes) -> bytes:
     """Return a payload that can be kept: JSON is masked, of anything else all is cut from the first such word on."""
     with suppress(Broken):
-        data = in_utf8(data)
+        data = fields.in_utf8(data)
     try:
         value = msgspec.json.decode(data)
         safe = masked(value)
@@ -66,18 +53,18 @@ def redacted(data: bytes) -> bytes:
     return data if harmless else msgspec.json.encode(safe)
 
 
-CONFIGURATION = names(
+CONFIGURATION = fields.names(
     text="tenant=tenant environment=integration_environment service_name=service_name protocol=protocol"
 )
-ANSWER = names(whole="status_code=status_code", text="client=client_id")
+ANSWER = fields.names(whole="status_code=status_code", text="client=client_id")
 
 TAKEN = {
-    "configuration": field_names("id external_id deployment_type client_id entity_id", CONFIGURATION),
-    "answer": field_names("id external_id state deployer_name error_description", ANSWER),
+    "configuration": fields.field_names("id external_id deployment_type client_id entity_id", CONFIGURATION),
+    "answer": fields.field_names("id external_id state deployer_name error_description", ANSWER),
 }
 """Fields that fill columns, by the kind of a message."""
 NOT_TAKEN = {
-    "configuration": field_names(
+    "configuration": fields.field_names(
         "service_description logo_uri policy_uri aup_uri website_url country contacts created_at application_type "
         "organization_id organization_name organization_url "
         "client_secret jwks jwks_uri redirect_uris post_logout_redirect_uris scope grant_types "
@@ -86,46 +73,46 @@ NOT_TAKEN = {
         "access_token_validity_seconds refresh_token_validity_seconds device_code_validity_seconds "
         "metadata_url requested_attributes"
     ),
-    "answer": field_names("agent_id"),
+    "answer": fields.field_names("agent_id"),
 }
 """Fields that are known and fill no column; those of configurations make a new version all the same."""
 _ERROR_CHARACTERS = 500
 
 
-def parse(data: bytes, attributes: Mapping[str, str]) -> Iterable[Record]:
+def parse(data: bytes, attributes: Mapping[str, str]) -> Iterable[fields.Record]:
     """Return the one configuration or answer that a message holds; no secret of it is kept."""
-    record = json_object(data)
+    record = fields.json_object(data)
     if "deployment_type" not in record and "state" not in record:
         raise Broken("neither a configuration nor an answer")
     found = _configuration(record) if "deployment_type" in record else _answer(record)
-    number, external = whole(record, "id"), record.get("external_id")
+    number, external = fields.whole(record, "id"), record.get("external_id")
     if number is None:
         raise Broken("id is missing")
     # The id that the identity server knows the service by is a number with some, a text with others.
-    external = str(external) if type(external) is int else text(record, "external_id")
-    others = unknown_fields(record, TAKEN[found["kind"]] | NOT_TAKEN[found["kind"]])
+    external = str(external) if type(external) is int else fields.text(record, "external_id")
+    others = fields.unknown_fields(record, TAKEN[found["kind"]] | NOT_TAKEN[found["kind"]])
     return [{**found, "id": number, "external_id": external, "not_taken": others}]
 
 
-def _configuration(record: Record) -> Record:
-    kind = one_of(needed(record, "deployment_type"), "deployment_type", ("create", "edit", "delete"))
+def _configuration(record: fields.Record) -> fields.Record:
+    kind = fields.one_of(fields.needed(record, "deployment_type"), "deployment_type", ("create", "edit", "delete"))
     if kind != "delete":
-        one_of(needed(record, "protocol"), "protocol", ("oidc", "saml"))
-    client = text(record, "client_id") or text(record, "entity_id")
+        fields.one_of(fields.needed(record, "protocol"), "protocol", ("oidc", "saml"))
+    client = fields.text(record, "client_id") or fields.text(record, "entity_id")
     try:  # configurations are told apart by all but their secrets, of which not even a digest is kept
         told = msgspec.json.encode(masked(record), order="sorted")
     except RecursionError:
         raise Broken("nested too deeply") from None
     digest = hashlib.sha256(told).hexdigest()[:32]
     own = {"kind": "configuration", "deployment_type": kind, "client": client, "digest": digest}
-    return own | read(record, CONFIGURATION)
+    return own | fields.read(record, CONFIGURATION)
 
 
-def _answer(record: Record) -> Record:
+def _answer(record: fields.Record) -> fields.Record:
     own = {
         "kind": "answer",
-        "state": one_of(needed(record, "state"), "state", ("deployed", "error")),
-        "deployer": text(record, "deployer_name") or "",
-        "error": (free_text(record, "error_description") or "")[:_ERROR_CHARACTERS] or None,
+        "state": fields.one_of(fields.needed(record, "state"), "state", ("deployed", "error")),
+        "deployer": fields.text(record, "deployer_name") or "",
+        "error": (fields.free_text(record, "error_description") or "")[:_ERROR_CHARACTERS] or None,
     }
-    return own | read(record, ANSWER)
+    return own | fields.read(record, ANSWER)

@@ -7,7 +7,7 @@ import codecs
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -43,17 +43,60 @@ _MARKS = {
 }
 
 
-def in_utf8(data: bytes) -> bytes:
-    """Return a text in UTF-8 without its byte order mark; raises `Broken` for one that is not in what its mark says."""
-    mark = next(filter(data.startswith, _MARKS), None)
-    if mark is None:
+_BROKEN_UNIT = "ams.pipeline.broken-unit"
+codecs.register_error(_BROKEN_UNIT, lambda error: ("\udcff", error.end))  # type: ignore[attr-defined]  # of a decoder
+_NOT_UTF_8 = re.compile("[\udc80-\udcff]+")
+_PRIVATE_USE = range(0xE000, 0xF900)  # characters that mean nothing, to stand for what is not UTF-8
+
+T = TypeVar("T")
+
+
+def coding_of(data: bytes) -> str:
+    """Return the coding of a text by its byte order mark: UTF-8 without one, UTF-16 or UTF-32."""
+    mark = next(filter(data.startswith, _MARKS), codecs.BOM_UTF8)
+    return _MARKS[mark].upper()
+
+
+def in_utf8(data: bytes, *, keeps_broken: bool = False) -> bytes:
+    """Return a text in UTF-8 without its byte order mark; raises `Broken` for one that is not in what its mark says.
+
+    With `keeps_broken`, what is broken becomes bytes that are not UTF-8, so that it may cost one record of several.
+    """
+    if data.startswith(codecs.BOM_UTF8):
+        return data[len(codecs.BOM_UTF8) :]
+    coding = coding_of(data)
+    if coding == "UTF-8":
         return data
-    if mark == codecs.BOM_UTF8:
-        return data[len(mark) :]
     try:
-        return data.decode(_MARKS[mark]).encode()
+        return data.decode(coding, _BROKEN_UNIT if keeps_broken else "strict").encode("utf-8", "surrogateescape")
     except UnicodeError as error:
-        raise Broken(f"is not {_MARKS[mark].upper()}, as its byte order mark says") from error
+        raise Broken(f"is not {coding}, as its byte order mark says") from error
+
+
+def is_broken(text: str) -> bool:
+    """Return whether a text, decoded with `surrogateescape`, holds what was not UTF-8."""
+    return _NOT_UTF_8.search(text) is not None
+
+
+def json_text(value: Any) -> str:
+    """Write a value as JSON."""
+    return msgspec.json.encode(value).decode()
+
+
+def parse_with_mark(data: bytes, parse: Callable[[bytes], T]) -> tuple[T, str]:
+    """Parse a text in UTF-8, also if parts of it are not: return the mark that stands for each of these, else "".
+
+    The mark is nowhere else in the text. Without it one byte would cost all records of a message. Raises as `parse`.
+    """
+    try:
+        return parse(data), ""
+    except Broken:
+        text = data.decode("utf-8", "surrogateescape")
+        mark = next((chr(each) for each in _PRIVATE_USE if chr(each) not in text), chr(_PRIVATE_USE[0]))
+        marked = _NOT_UTF_8.sub(mark, text)
+        if mark not in marked:
+            raise
+        return parse(marked.encode()), mark
 
 
 def json_value(data: bytes) -> Any:

@@ -83,7 +83,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def done(self) -> bool:
-        """Whether everything is published."""
+        """True if everything is published."""
         return self.next >= self.stop
 
     def behind(self, offset: int) -> "Progress":

@@ -39,7 +39,7 @@ def cell(value: Any) -> str:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is set to the right."""
+    """Return whether a value is set to the right."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

@@ -213,8 +213,7 @@ class Driving:
             return not any(outcome.is_away for outcome in outcomes)
 
     async def _stop(self, path: str) -> Outcome:
-        async with self._places:
-            outcome = await self._server.deactivate(path)
+        outcome = await self._one_of_several(path, self._server.deactivate(path))
         if outcome.is_ok or outcome.is_unknown:
             del self._given[path]
             self.results.pop(path, None)
@@ -223,14 +222,18 @@ class Driving:
         return outcome
 
     async def _bring(self, target: Target) -> Outcome:
-        try:
-            async with self._places:
-                outcome = await self._brought(target)
-        except Exception as error:  # one target's fault must not keep the others from being driven (P4)
-            logger.exception("push_server.failed", subscription=target.path, kind=type(error).__name__)
-            outcome = Outcome(grpc.StatusCode.INTERNAL, f"unexpected {type(error).__name__}")
+        outcome = await self._one_of_several(target.path, self._brought(target))
         self._note(target.path, outcome)
         return outcome
+
+    async def _one_of_several(self, path: str, work: Awaitable[Outcome]) -> Outcome:
+        """Do the work on one target, when it has a place; its fault must not keep others from being driven (P4)."""
+        try:
+            async with self._places:
+                return await work
+        except Exception as error:
+            logger.exception("push_server.failed", subscription=path, kind=type(error).__name__)
+            return Outcome(grpc.StatusCode.INTERNAL, f"unexpected {type(error).__name__}")
 
     async def _brought(self, target: Target) -> Outcome:
         """Make the push server deliver this target, and not another one of the same name."""

@@ -21,6 +21,7 @@ from ams.core.push_config import HTTP_ENDPOINT, AskedPush, PushConfig, authority
 from ams.push.delivery import new_secret
 from ams.push.endpoints import CheckFailed, CheckSlots, EndpointCheck
 from ams.push.report import PARALLEL_ELSEWHERE, text
+from ams.service.leftovers import finish_or_leave
 from ams.service.lookup import expected_subscription, find_dead_letter_topic, find_subscription
 from ams.service.parallel.working import Working
 from ams.service.push.assignment import Assignment
@@ -60,7 +61,7 @@ class PushServer(Protocol):
         ...
 
     async def deactivated(self, path: str) -> str:
-        """Return the outcome for the delivery of a subscription that was deleted."""
+        """Return the outcome for the delivery of a subscription that was deleted. Raises no `AmsError`."""
         ...
 
     async def health(self, *, details: bool) -> str:
@@ -68,7 +69,7 @@ class PushServer(Protocol):
         ...
 
     async def settle(self) -> None:
-        """Follow changed configurations at once; what fails is tried again later."""
+        """Follow changed configurations at once; what fails is tried again later. Raises no `AmsError`."""
         ...
 
 
@@ -106,7 +107,8 @@ class Leaseholders:
     async def deactivated(self, path: str) -> str:
         """Return that it is delivered no more: its worker finds that it is gone."""
         await self._settle()
-        return f"Subscription {path} deactivated" if await self._assignment.is_held() else UNREACHABLE
+        is_held = await finish_or_leave(self._assignment.is_held(), "push")
+        return f"Subscription {path} deactivated" if is_held else UNREACHABLE
 
     async def health(self, *, details: bool) -> str:
         """Return whether there is any worker."""
@@ -151,11 +153,11 @@ class Pushing:
         dead_letters = await find_dead_letter_topic(self.registry, caller, topic, config.dead_letter_topic)
         return replace(config, dead_letter_topic=dead_letters), worker
 
-    async def modify(self, caller: Caller, name: SubscriptionName, asked: AskedPush | None) -> None:
+    async def modify(self, caller: Caller, name: SubscriptionName, asked: AskedPush | None) -> Subscription:
         """Replace a push configuration; None makes it a pull subscription, also while push is disabled.
 
-        Raises, as HTTP contract 13.3 orders: `NotFound`, `Conflict`, `Unavailable`, `InvalidInput`; then `TopicGone`
-        and `InvalidInput` for the dead letter topic.
+        Returns the subscription as the caller may see it. Raises, as HTTP contract 13.3 orders: `NotFound`, `Conflict`,
+        `Unavailable`, `InvalidInput`; then `TopicGone` and `InvalidInput` for the dead letter topic.
         """
         worker, is_parallel = await self.worker(), False
         if asked is not None and (asked.dead_letter_topic or asked.max_outstanding):
@@ -174,8 +176,9 @@ class Pushing:
             return modified(existing, asked, new_token, parallel=is_parallel, local_http=self.local_http)
 
         expected = expected_subscription(caller)
-        await self.registry.subscriptions.change_push(caller.here.id, name, change, worker, expected)
+        changed = await self.registry.subscriptions.change_push(caller.here.id, name, change, worker, expected)
         await self.server.settle()
+        return caller.view_push(changed)
 
     async def verify(self, caller: Caller, name: SubscriptionName) -> None:
         """Ask the endpoint for its hash; from then on its messages shall be delivered.

@@ -89,9 +89,9 @@ class Database:
         writing.add_done_callback(lambda _: self.invalidations.apply(forgets))
         return await self._to_its_end(writing)
 
-    async def put(self, work: Work[T]) -> T:
+    async def put(self, work: Work[T], *, grows: bool = False) -> T:
         """Run one statement, which may run repeatedly, and commit it; cheaper than `write`. Raises as `write`."""
-        return await self._to_its_end(asyncio.ensure_future(self._store.put(work)))
+        return await self._to_its_end(asyncio.ensure_future(self._store.put(work, grows=grows)))
 
     async def in_turn(self, work: Work[T], turn: int) -> T:
         """Run work and commit it; work of the same `turn` runs on one node after the other. Raises as `write`.

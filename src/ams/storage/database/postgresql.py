@@ -148,7 +148,7 @@ class PostgresStore:
     async def read(self, work: Work[T]) -> T:
         return await self._patiently(self._readers, self._run, work, _READ)
 
-    async def put(self, work: Work[T]) -> T:
+    async def put(self, work: Work[T], *, grows: bool = False) -> T:
         return await self._patiently(self._putters, self._run, work, _AUTOCOMMIT)
 
     async def in_turn(self, work: Work[T], turn: int) -> T:

@@ -28,7 +28,7 @@ from ams.storage.free_space import FreeSpace
 
 T = TypeVar("T")
 
-FULL = "Backend Error"  # the error of what would grow while the disk has little space left: that of the log
+FULL = "Backend Error"  # the error of a write for which the disk has too little space: that of the log
 ROOM_IN_FILE = 4 * 2**20  # bytes of free pages with which the file need not grow: more than any request brings
 READERS = 2  # threads for reads: hot paths are answered by the cache, so few are enough
 
@@ -125,10 +125,10 @@ class SqliteStore:
     async def write(
         self, work: Work[T], forgets: Sequence[Invalidation], *, large: bool = False, grows: bool = True
     ) -> T:
-        return await in_thread(self._writer, self._attempt_growth if grows else self._attempt_write, work)
+        return await self.put(work, grows=grows)
 
-    async def put(self, work: Work[T]) -> T:
-        return await in_thread(self._writer, self._attempt_write, work)
+    async def put(self, work: Work[T], *, grows: bool = False) -> T:
+        return await in_thread(self._writer, self._attempt_growth if grows else self._attempt_write, work)
 
     async def in_turn(self, work: Work[T], turn: int) -> T:
         return await self.put(work)
@@ -171,6 +171,8 @@ class SqliteStore:
             result = self._attempt_with_room(work)
         except RegistryUnavailable as error:
             if self._commits.is_undone(driver_error(error.__cause__), self._overwrite):
+                if _is_full(error):
+                    raise RegistryUnavailable(FULL) from error.__cause__
                 raise
             logger.error("registry.outcome_unknown")
             raise RegistryUnavailable(OUTCOME_UNKNOWN) from error.__cause__
@@ -181,8 +183,7 @@ class SqliteStore:
         try:
             return self._attempt(work, "BEGIN IMMEDIATE")
         except RegistryUnavailable as error:
-            code = getattr(driver_error(error.__cause__), "sqlite_errorcode", None)
-            if code != sqlite3.SQLITE_FULL or not self._space.release_reserve():
+            if not _is_full(error) or not self._space.release_reserve():
                 raise
         logger.warning("registry.given_room")
         return self._attempt(work, "BEGIN IMMEDIATE")
@@ -228,6 +229,10 @@ def _engine(url: str) -> Engine:
         connection.exec_driver_sql(connection.get_execution_options().get("begin", "BEGIN"))
 
     return engine
+
+
+def _is_full(error: RegistryUnavailable) -> bool:
+    return getattr(driver_error(error.__cause__), "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
 
 
 def _free_bytes(connection: Connection) -> int:

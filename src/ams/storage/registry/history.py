@@ -18,6 +18,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from ams.core.errors import Unavailable
 from ams.storage.database.database import Database
+from ams.storage.free_space import UNLIMITED, FreeSpace
 from ams.storage.registry.tables import history
 
 _TABLE = "CREATE TABLE IF NOT EXISTS history (of TEXT, began INTEGER, data BLOB, PRIMARY KEY (of, began)) WITHOUT ROWID"
@@ -49,12 +50,16 @@ class HistoryStore(Protocol):
 
 
 class FileHistory:
-    """Keeps rows in a SQLite file of their own, so that nothing else waits for them. Nothing is synced."""
+    """Keeps rows in a SQLite file of their own, so that nothing else waits for them. Nothing is synced.
+
+    While `space` refuses growth, rows are not written: acknowledgements need the rest of the disk.
+    """
 
     write_minutes = 5
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, space: FreeSpace = UNLIMITED) -> None:
         """Open the file, or make it anew if it cannot be read."""
+        self._space = space
         self._one = threading.Lock()
         try:
             self._connection = _opened(path)
@@ -70,12 +75,17 @@ class FileHistory:
         return await self._run(lambda: [Row(*row) for row in self._connection.execute(query, given)])
 
     async def write(self, rows: Sequence[Row], oldest: int) -> None:
-        def work() -> None:
+        def work() -> str | None:
+            refusal = self._space.growth_refusal()
             with self._connection:
-                self._connection.executemany("INSERT OR REPLACE INTO history VALUES (?, ?, ?)", rows)
                 self._connection.execute("DELETE FROM history WHERE began < ?", (oldest,))
+                if refusal is None:
+                    self._connection.executemany("INSERT OR REPLACE INTO history VALUES (?, ?, ?)", rows)
+            return refusal
 
-        await self._run(work)
+        refusal = await self._run(work)
+        if refusal is not None:
+            raise Unavailable(f"The history cannot be written: {refusal}")
 
     async def close(self) -> None:
         await self._run(self._connection.close)

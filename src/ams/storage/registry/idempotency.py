@@ -39,7 +39,7 @@ class IdempotencyRecords(Records):
             return None if row.mark == mark else _claim(row)
 
         try:
-            return await self._database.put(work)
+            return await self._database.put(work, grows=True)
         except NotFound:
             raise TopicGone from None
 

@@ -10,6 +10,7 @@ from ams.core.clock import Milliseconds
 from ams.core.errors import Conflict, Damaged
 from ams.core.names import Offset, ProjectId, SnapshotName, TopicId, topic_id, topic_id_text
 from ams.core.offsets import packed, unpacked
+from ams.storage.database.database import first
 from ams.storage.registry.records import Page, PageRequest, Snapshot
 from ams.storage.registry.statements import Records, page_of, record
 from ams.storage.registry.tables import snapshots, subscriptions, topics
@@ -67,12 +68,12 @@ class SnapshotRecords(Records):
         query = self._there(_LISTED).where(snapshots.c.topic_id == topic_id_text(topic))
         return await page_of(self._database, query, snapshots.c.number, page, lambda row: row.name)
 
-    async def set_labels(self, project: ProjectId, name: SnapshotName, labels: Mapping[str, str]) -> bool:
-        """Replace the labels of a snapshot; return whether there is one."""
+    async def set_labels(self, project: ProjectId, name: SnapshotName, labels: Mapping[str, str]) -> Snapshot | None:
+        """Replace the labels of a snapshot; return it without what was done, None when there is none."""
         return await self._change(project, name, labels=labels)
 
-    async def set_expiry(self, project: ProjectId, name: SnapshotName, moment: Milliseconds) -> bool:
-        """Change when a snapshot ends; return whether there is one."""
+    async def set_expiry(self, project: ProjectId, name: SnapshotName, moment: Milliseconds) -> Snapshot | None:
+        """Change when a snapshot ends; return it likewise."""
         return await self._change(project, name, expires_on=moment)
 
     async def delete(self, project: ProjectId, name: SnapshotName) -> bool:
@@ -90,9 +91,15 @@ class SnapshotRecords(Records):
         removal = sa.delete(snapshots).where(snapshots.c.expires_on <= now)
         return await self._database.change(removal, grows=False)
 
-    async def _change(self, project: ProjectId, name: SnapshotName, **values: object) -> bool:
+    async def _change(self, project: ProjectId, name: SnapshotName, **values: object) -> Snapshot | None:
         change = self._there(sa.update(snapshots)).where(_is(project, name)).values(**values)
-        return await self._database.change(change) > 0
+
+        def work(connection: sa.Connection) -> Snapshot | None:
+            if not connection.execute(change).rowcount:
+                return None
+            return first(connection, _LISTED.where(_is(project, name)), _snapshot)
+
+        return await self._database.write(work)
 
     def _there(self, statement: Any) -> Any:
         return statement.where(snapshots.c.expires_on > self._retention_clock.wall())

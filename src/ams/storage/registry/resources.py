@@ -100,9 +100,9 @@ class _ResourceRecords(Records, Generic[R, N]):
 
     async def set_access_list(
         self, project: ProjectId, name: N, wanted: Sequence[str], expected: Precondition = ANY_VERSION
-    ) -> None:
-        """Replace an access list; raise `NotFound` for users who are no members, then for the resource."""
-        await self.change_access_list(project, name, wanted, None, expected)
+    ) -> Sequence[UserName]:
+        """Replace an access list and return it. Raises as `change_access_list`."""
+        return await self.change_access_list(project, name, wanted, None, expected)
 
     async def change_access_list(
         self,
@@ -112,7 +112,10 @@ class _ResourceRecords(Records, Generic[R, N]):
         remove: Collection[str] | None,
         expected: Precondition = ANY_VERSION,
     ) -> Sequence[UserName]:
-        """Change an access list and return its names; a user in both stays. None removes all who are not added."""
+        """Change an access list and return its names; a user in both stays. None removes all who are not added.
+
+        Raises `NotFound` for users who are no members, then for the resource.
+        """
 
         def work(connection: Connection) -> Sequence[UserName]:
             added: Sequence[UserId] = _members(connection, project, add)
@@ -237,16 +240,19 @@ class TopicRecords(_ResourceRecords[Topic, TopicName]):
         *,
         use: SchemaUse = ANY_USE,
         labels: Mapping[str, str] = NO_LABELS,
+        retention: Milliseconds | None = None,
     ) -> Topic:
         """Register a topic, with the use of a schema. Raises `AlreadyExists`, `QuotaExceeded`, `NotFound`."""
         text, now = topic_id_text(identity), self._clock.wall()
-        row = insert(topics).values(id=text, project_id=project, name=name, created_on=now, labels=labels)
+        row = insert(topics).values(
+            id=text, project_id=project, name=name, created_on=now, labels=labels, retention=retention
+        )
 
         def work(connection: Connection) -> Topic:
             connection.execute(row)
             self._quotas.require(connection, project, TOPICS)
             attached = _attach(connection, project, text, schema, use) if schema else None
-            return Topic(identity, project, name, attached, None, now, labels=labels)
+            return Topic(identity, project, name, attached, retention, now, labels=labels)
 
         return await self._database.write(work)
 
@@ -257,10 +263,13 @@ class TopicRecords(_ResourceRecords[Topic, TopicName]):
         schema: SchemaName | None,
         use: SchemaUse = ANY_USE,
         expected: Precondition = ANY_VERSION,
-    ) -> None:
-        """Attach a schema instead of the one there was, or none; raise `NotFound` for the topic, then the schema."""
+    ) -> Topic:
+        """Attach a schema instead of the one there was, or none; return the topic.
 
-        def work(connection: Connection) -> None:
+        Raises `NotFound` for the topic, then the schema.
+        """
+
+        def work(connection: Connection) -> Topic:
             identity = connection.scalar(select(topics.c.id).where(self._is(project, name)))
             if identity is None:
                 raise TopicGone
@@ -269,8 +278,12 @@ class TopicRecords(_ResourceRecords[Topic, TopicName]):
             connection.execute(update(topics).where(topics.c.id == identity).values(deleted_schema=None))
             if schema:
                 _attach(connection, project, identity, schema, use)
+            changed = self._find(connection, project, name)
+            if changed is None:
+                raise TopicGone
+            return changed
 
-        await self._database.write(work, self._forget(project, name))
+        return await self._database.write(work, self._forget(project, name))
 
     async def set_retention(
         self, project: ProjectId, name: TopicName, retention: Milliseconds | None, expected: Precondition = ANY_VERSION
@@ -483,25 +496,37 @@ class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
 
     async def set_ack_deadline(
         self, project: ProjectId, name: SubscriptionName, seconds: int, expected: Precondition = ANY_VERSION
-    ) -> bool:
-        """Change the deadline; False when there is no such subscription."""
-        return await self._change(project, name, expected, ack_deadline_seconds=seconds) is not None
+    ) -> Subscription | None:
+        """Change the deadline; return the subscription, None when there is none."""
+        return await self._change(project, name, expected, ack_deadline_seconds=seconds)
 
     async def change_options(
         self, project: ProjectId, name: SubscriptionName, change: OptionsChange, expected: Precondition = ANY_VERSION
-    ) -> None:
-        """Replace the options in one step; raise `SubscriptionGone`, then all that `change` raises."""
+    ) -> Subscription:
+        """Replace the options in one step; return the subscription. Raises `SubscriptionGone`, then as `change`."""
 
-        def work(connection: Connection) -> None:
-            query = select(subscriptions.c.parallel).where(self._is(project, name)).with_for_update()
-            row = connection.execute(query).first()
-            if row is None:
-                raise SubscriptionGone
-            expected.check(lambda: self._find(connection, project, name))
-            after = change(row.parallel)
-            connection.execute(update(subscriptions).where(self._is(project, name)).values(parallel=after))
+        def work(connection: Connection) -> Subscription:
+            row = self._locked(connection, project, name, expected)
+            return self._put(connection, project, name, parallel=change(row.parallel))
 
-        await self._database.write(work, self._forget(project, name))
+        return await self._database.write(work, self._forget(project, name))
+
+    async def detach(
+        self,
+        project: ProjectId,
+        name: SubscriptionName,
+        change: OptionsChange,
+        worker: UserId | None,
+        expected: Precondition = ANY_VERSION,
+    ) -> Subscription:
+        """Replace the options and end pushing in one step, as `change_options` and `change_push` do."""
+
+        def work(connection: Connection) -> Subscription:
+            row = self._locked(connection, project, name, expected)
+            _follow_push(connection, row, None, worker)
+            return self._put(connection, project, name, parallel=change(row.parallel), push=None)
+
+        return await self._database.write(work, self._forget(project, name))
 
     async def change_push(
         self,
@@ -510,27 +535,19 @@ class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
         change: PushChange,
         worker: UserId | None,
         expected: Precondition = ANY_VERSION,
-    ) -> None:
+    ) -> Subscription:
         """Replace the push configuration in one step, and put the worker where it has to deliver now.
 
-        Without an endpoint, its secrets go. Raises `SubscriptionGone`, then all that `change` raises.
+        Without an endpoint, its secrets go. Returns the subscription. Raises `SubscriptionGone`, then as `change`.
         """
 
-        def work(connection: Connection) -> None:
-            row = connection.execute(select(subscriptions).where(self._is(project, name)).with_for_update()).first()
-            if row is None:
-                raise SubscriptionGone
-            expected.check(lambda: self._record(row))
-            before = row.push
-            after = change(before)
-            connection.execute(update(subscriptions).where(self._is(project, name)).values(push=after))
-            if after is None or after.type != HTTP_ENDPOINT:
-                push.forget_secrets(connection, row.id)
-            if (before and before.verified) or (after and after.verified):
-                delivered = after is not None and after.verified
-                _place_worker(connection, project, row.id, worker, delivered=delivered)
+        def work(connection: Connection) -> Subscription:
+            row = self._locked(connection, project, name, expected)
+            after = change(row.push)
+            _follow_push(connection, row, after, worker)
+            return self._put(connection, project, name, push=after)
 
-        await self._database.write(work, self._forget(project, name))
+        return await self._database.write(work, self._forget(project, name))
 
     async def place_worker(self, worker: UserId) -> None:
         """Put the worker where it has to deliver, wherever it is missing. For the start, before anything is cached."""
@@ -555,8 +572,34 @@ class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
 
         return await self._database.write(work, self._forget(project, name), grows=False)
 
+    def _locked(
+        self, connection: Connection, project: ProjectId, name: SubscriptionName, expected: Precondition
+    ) -> Row[Any]:
+        row = connection.execute(select(subscriptions).where(self._is(project, name)).with_for_update()).first()
+        if row is None:
+            raise SubscriptionGone
+        expected.check(lambda: self._find(connection, project, name))
+        return row
+
+    def _put(
+        self, connection: Connection, project: ProjectId, name: SubscriptionName, **values: object
+    ) -> Subscription:
+        connection.execute(update(subscriptions).where(self._is(project, name)).values(**values))
+        changed = self._find(connection, project, name)
+        assert changed is not None  # its row is locked
+        return changed
+
     def _record(self, row: Row[Any], authorized: frozenset[UserId] = NO_USERS) -> Subscription:
         return record(Subscription, row, authorized=authorized)
+
+
+def _follow_push(connection: Connection, row: Row[Any], after: PushConfig | None, worker: UserId | None) -> None:
+    """Let secrets and access list of a subscription follow its push configuration."""
+    if after is None or after.type != HTTP_ENDPOINT:
+        push.forget_secrets(connection, row.id)
+    is_delivered = after is not None and after.verified
+    if is_delivered or (row.push and row.push.verified):
+        _place_worker(connection, row.project_id, row.id, worker, delivered=is_delivered)
 
 
 def _place_worker(

@@ -196,22 +196,27 @@ class UserRecords(Records):
 
         return await self._write(user, work, grows=False)  # also on a full disk: who holds the old one must not go on
 
-    async def add_member(self, user: UserId, project: ProjectId, roles: Sequence[str]) -> None:
-        """Make a user a member. Raises `AlreadyExists`, `QuotaExceeded`, `NotFound` without user or project."""
-        await self._write(user, lambda connection: add_memberships(connection, user, {project: roles}, self._quotas))
+    async def add_member(self, user: UserId, project: ProjectId, roles: Sequence[str]) -> User | None:
+        """Make a user a member and return it. Raises `AlreadyExists`, `QuotaExceeded`, `NotFound` without either."""
+
+        def work(connection: sa.Connection) -> User | None:
+            add_memberships(connection, user, {project: roles}, self._quotas)
+            return user_where(connection, self._secrets, users.c.id == user)
+
+        return await self._write(user, work)
 
     async def set_roles(
         self, user: UserId, project: ProjectId, roles: Sequence[str], expected: Precondition = ANY_VERSION
-    ) -> bool:
-        """Replace a member's roles; False when it is no member."""
+    ) -> User | None:
+        """Replace a member's roles; return the user, None when it is no member."""
         change = sa.update(memberships).where(_membership_of(user, project)).values(roles=roles)
 
-        def work(connection: sa.Connection) -> bool:
+        def work(connection: sa.Connection) -> User | None:
             self._check(connection, user, expected)
             if not connection.execute(change).rowcount:
-                return False
+                return None
             self._touch(connection, user, {})
-            return True
+            return user_where(connection, self._secrets, users.c.id == user)
 
         return await self._write(user, work, grows=False)
 

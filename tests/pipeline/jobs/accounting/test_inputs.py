@@ -387,8 +387,8 @@ MARK = "MARK"  # a broken byte takes its place
 NAMES = {"job": "LocalJobId", "StAR": "StorageSystem", "CAR": "JobIdentity/LocalJobId", "ip": "uuid"}
 
 
-def with_broken_byte(form: str, place: str) -> bytes:
-    """Return a message of three records, with a byte that is not UTF-8 in the second."""
+def with_broken_unit(form: str, place: str, coding: str) -> bytes:
+    """Return a message of three records, with a unit that is not of its coding in the second."""
     found = [dict(RECORDS[form]) for _ in range(3)]
     second, name = found[1], "RecordIdentity@recordId" if place == "an attribute" else NAMES[form]
     match place:
@@ -413,15 +413,18 @@ def with_broken_byte(form: str, place: str) -> bytes:
             inner[1] += MARK
         message = whole[0][: whole[0].index(">") + 1] + "".join(inner) + whole[0][whole[0].rindex("<") :]
     assert message.count(MARK) == 1
-    return message.encode().replace(MARK.encode(), b"\xff")
+    if coding == "UTF-8":
+        return message.encode().replace(MARK.encode(), b"\xff")
+    return ("\ufeff" + message.replace(MARK, "\ud800")).encode("utf-16-be", "surrogatepass")
 
 
+@pytest.mark.parametrize("coding", ["UTF-8", "UTF-16"])
 @pytest.mark.parametrize(("form", "place", "result"), BROKEN, ids=[" ".join(row) for row in BROKEN])
-def test_a_broken_byte_in_any_form_costs_its_record_alone(form: str, place: str, result: str) -> None:
-    found = list(records(with_broken_byte(form, place), NOW))
+def test_a_broken_unit_in_any_form_costs_its_record_alone(form: str, place: str, result: str, coding: str) -> None:
+    found = list(records(with_broken_unit(form, place, coding), NOW))
 
     broken = [str(each) for each in found if isinstance(each, Broken)]
-    assert broken == ([f"record 2: {result.removeprefix('set aside: ')}"] if result.startswith("set aside") else [])
+    assert broken == ([f"record 2: is not {coding}"] if result == "set aside: is not UTF-8" else [])
     assert len(found) == 3
 
 

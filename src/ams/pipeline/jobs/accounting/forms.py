@@ -46,7 +46,7 @@ class Form(NamedTuple):
         return next(key for key, field in self.fields.items() if field.column == column)
 
     def knows(self, key: str) -> bool:
-        """Whether a key that fills no column may be there."""
+        """Return whether a key that fills no column may be there."""
         return not self.not_taken.isdisjoint((key, f"*@{key.rpartition('@')[2]}", _any_type(key)))
 
 

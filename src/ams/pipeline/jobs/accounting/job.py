@@ -84,7 +84,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     certificate: str = ""
     """A PEM file with the certificate of `key`."""
     signed_only: bool = False
-    """Whether messages without a signature are set aside."""
+    """True if messages without a signature are set aside."""
     batch_messages: Annotated[int, msgspec.Meta(ge=1)] = 1000
     """Messages a batch at most; each may hold a thousand records."""
     database: str = ""

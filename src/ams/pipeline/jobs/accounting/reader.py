@@ -7,14 +7,13 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from xml.etree.ElementTree import Element, ParseError  # the classes only; defusedxml parses
 
-import msgspec
 from defusedxml.common import DefusedXmlException
 from defusedxml.ElementTree import fromstring
 
 from ams.pipeline.errors import Broken
 from ams.pipeline.jobs.accounting.envelope import Trust, opened
 from ams.pipeline.jobs.accounting.forms import CAR_JOB, ENERGY, IN_JSON, IN_TEXT, STORAGE, TYPES, Form, Row, record
-from ams.pipeline.jobs.fields import in_utf8, json_value
+from ams.pipeline.jobs.fields import coding_of, in_utf8, json_text, json_value, parse_with_mark
 
 STAR: Final = "{http://eu-emi.eu/namespaces/2011/02/storagerecord}"
 CAR: Final = "{http://eu-emi.eu/namespaces/2012/11/computerecord}"
@@ -22,14 +21,14 @@ CAR: Final = "{http://eu-emi.eu/namespaces/2012/11/computerecord}"
 _END_OF_RECORD: Final = re.compile(rb"%%[ \t]*$", re.MULTILINE)
 _LINE_END: Final = re.compile(rb"\r\n?")
 _XML_ENCODING: Final = re.compile(rb"""<\?xml[^>]*\sencoding\s*=\s*["']([A-Za-z0-9._-]+)""")
-_NOT_UTF_8: Final = re.compile("[\udc80-\udcff]+")
-_MARKS: Final = range(0xE000, 0xF900)  # characters that mean nothing, to mark what is not UTF-8
 _HEADER: Final = re.compile(r"\s*([A-Za-z-]+)\s*:\s*[vV]?\s*([0-9.]+)\s*")
-
-NOT_UTF_8: Final = "is not UTF-8"  # the reason for which a record is set aside
 
 Said = tuple[Form, Iterator[tuple[str, object]]]
 """The form of a record, and its keys and values; going through them raises `Broken` for what is no record at all."""
+
+
+class _BrokenText(Broken):
+    """A record that holds what is not in the coding of its message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,7 @@ class Reader:
 
 def records(data: bytes, now: datetime) -> Iterator[Row | Broken]:
     """Read all records of a text, yielding `Broken` for each that is not one; raises `Broken` for another text."""
-    text = in_utf8(data).strip()
+    coding, text = coding_of(data), in_utf8(data, keeps_broken=True).strip()
     if text.startswith(b"<"):
         said = _in_xml(text, had_mark=data.strip() != text)
     else:
@@ -66,6 +65,8 @@ def records(data: bytes, now: datetime) -> Iterator[Row | Broken]:
     for number, (form, pairs) in enumerate(said, 1):
         try:
             yield record(form, pairs, now)
+        except _BrokenText:
+            yield Broken(f"record {number}: is not {coding}")
         except Broken as error:
             yield Broken(f"record {number}: {error}")
         except RecursionError:
@@ -98,7 +99,7 @@ def _lines(block: bytes) -> Iterator[tuple[str, str]]:
     try:
         text = block.decode()
     except UnicodeDecodeError as error:
-        raise Broken(NOT_UTF_8) from error
+        raise _BrokenText from error
     for line in text.split("\n"):
         key, colon, value = line.partition(":")
         if colon:
@@ -107,25 +108,8 @@ def _lines(block: bytes) -> Iterator[tuple[str, str]]:
             raise Broken(f"a line without a colon: {key[:20]!r}")
 
 
-def _marked(data: bytes) -> tuple[str, str]:
-    """Return a text with a mark for whatever in it is not UTF-8, and the mark, which is nowhere else in it.
-
-    Marks let a text be parsed of which a few records are broken; without them one byte would cost them all.
-    """
-    text = data.decode("utf-8", "surrogateescape")
-    mark = next((chr(each) for each in _MARKS if chr(each) not in text), chr(_MARKS[0]))
-    return _NOT_UTF_8.sub(mark, text), mark
-
-
 def _in_json(data: bytes) -> Iterator[Said]:
-    mark = ""
-    try:
-        document = json_value(data)
-    except Broken:
-        text, mark = _marked(data)
-        if mark not in text:
-            raise
-        document = json_value(text.encode())
+    document, mark = parse_with_mark(data, json_value)
     form, found = ENERGY, document if isinstance(document, list) else [document]
     if isinstance(document, dict) and "UsageRecords" in document:
         told, found = (str(document.get("Type")), str(document.get("Version"))), document["UsageRecords"]
@@ -143,8 +127,8 @@ def _in_json(data: bytes) -> Iterator[Said]:
 def _items(found: Any, mark: str) -> Iterator[tuple[str, object]]:
     if not isinstance(found, dict):
         raise Broken("is not an object")
-    if mark and mark.encode() in msgspec.json.encode(found):
-        raise Broken(NOT_UTF_8)
+    if mark and mark in json_text(found):
+        raise _BrokenText
     yield from found.items()
 
 
@@ -155,16 +139,14 @@ def _root(data: bytes, *, had_mark: bool) -> tuple[Element, str]:
     """
     told = _XML_ENCODING.match(data)
     is_utf_8 = had_mark or told is None or told[1].lower() in (b"utf-8", b"utf8", b"us-ascii")
-    try:
+
+    def parse(text: bytes) -> Element:
         try:
-            return fromstring(data.decode() if had_mark else data, forbid_dtd=True), ""
-        except (ParseError, ValueError):
-            text, mark = _marked(data)
-            if not is_utf_8 or mark not in text:
-                raise
-            return fromstring(text, forbid_dtd=True), mark
-    except (ParseError, DefusedXmlException, ValueError, LookupError) as error:
-        raise Broken("is not XML that is safe to read") from error
+            return fromstring(text.decode() if is_utf_8 else text, forbid_dtd=True)
+        except (ParseError, DefusedXmlException, ValueError, LookupError) as error:
+            raise Broken("is not XML that is safe to read") from error
+
+    return parse_with_mark(data, parse) if is_utf_8 else (parse(data), "")
 
 
 def _in_xml(data: bytes, *, had_mark: bool) -> Iterator[Said]:
@@ -191,7 +173,7 @@ def _record_elements(element: Element, space: str, mark: str) -> Iterator[tuple[
     if mark:
         attributes = (value for each in element.iter() for value in each.attrib.values())
         if any(mark in each for each in (*element.itertext(), *attributes)):
-            raise Broken(NOT_UTF_8)
+            raise _BrokenText
     yield from _elements(element, space)
 
 

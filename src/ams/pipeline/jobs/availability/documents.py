@@ -256,7 +256,7 @@ class Period(Document, frozen=True):
 
     @property
     def is_reversed(self) -> bool:
-        """Whether it ends before it starts, so that it is no time at all."""
+        """True if it ends before it starts, so that it is no time at all."""
         return moment(self.end_time) < moment(self.start_time)
 
     def on(self, day: str, status: str) -> Span:
@@ -279,7 +279,7 @@ class Downtime(Period, frozen=True):
 
     @property
     def is_outage(self) -> bool:
-        """Whether the endpoint is down; with a warning it is only at risk, and what is measured counts."""
+        """True if the endpoint is down; with a warning it is only at risk, and what is measured counts."""
         return self.severity.upper() != "WARNING"
 
 
@@ -346,7 +346,7 @@ class Request(Period, frozen=True):
     applied_status_changes: list[_StatusChange] = []
 
     def is_about(self, report: str) -> bool:
-        """Whether it is to be followed for a report; one that names none is about all."""
+        """Return whether it is to be followed for a report; one that names none is about all."""
         return self.status not in ("pending", "rejected") and self.report in ("", report)
 
 
@@ -358,7 +358,7 @@ class Override(NamedTuple):
     span: Span
 
     def covers(self, site: str, place: Place) -> bool:
-        """Whether it is about a place in a site."""
+        """Return whether it is about a place in a site."""
         named = zip(self.names, (site, *place), strict=True)
         return self.level == place.level and all(asked in (None, name) for asked, name in named)
 

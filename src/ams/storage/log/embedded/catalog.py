@@ -115,7 +115,7 @@ class TopicState:
 
     @property
     def is_spread(self) -> bool:
-        """Whether its messages may be in more than one class."""
+        """True if its messages may be in more than one class."""
         return self.classes & (self.classes - 1) != 0
 
     def row(self) -> Row:
@@ -149,7 +149,7 @@ class Segment:
     closed: bool = False  # it will not grow any more
 
     def may_hold(self, hashed: bytes) -> bool:
-        """Whether the key with this hash may be in it; False is certain."""
+        """Return whether the key with this hash may be in it; False is certain."""
         if self.entries is not None:
             return hashed in self.entries.keys
         return self.filter is None or self.filter.may_hold(hashed)
@@ -225,7 +225,7 @@ class SegmentCatalog:
         return min((offset for offset in found if offset is not None), default=None)
 
     def is_new(self, hashed: bytes) -> bool:
-        """Whether there is certainly no append with this key. Of a key that is new this is True, as a rule."""
+        """Return whether there is certainly no append with this key. Of a key that is new this is True, as a rule."""
         for segments in self.by_class:
             for each in segments:
                 if each.may_hold(hashed):

@@ -320,7 +320,7 @@ class Committer:
         return outcome
 
     def _is_in_the_way(self, large: LargeAppend, group: Appends | list[Control], now: Milliseconds) -> bool:
-        """Whether a group would go to a large append's segment and not fit into its gap, or end the segment."""
+        """Return whether a group would go to a large append's segment and not fit into its gap, or end the segment."""
         if isinstance(group, list):
             sizes = [_MAX_CONTROL_BYTES for control in group if self._kind_after(control) == large.writer.kind]
         else:

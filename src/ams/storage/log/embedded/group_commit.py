@@ -307,7 +307,7 @@ def loads(
 
 
 def is_sliced(append: Append, options: LogOptions) -> bool:
-    """Whether an append is written in slices: it is large, and its sync would be waited for."""
+    """Return whether an append is written in slices: it is large, and its sync would be waited for."""
     return options.sync == "always" and append.size > _MIN_SLICES * options.group_bytes and not append.loaded
 
 
@@ -342,7 +342,7 @@ class LargeAppend:
         self._place = self.begin
 
     def has_room(self, size: int) -> bool:
-        """Whether so many bytes of others fit into the gap, and the mark that closes it behind them."""
+        """Return whether so many bytes of others fit into the gap, and the mark that closes it behind them."""
         return self._segment.length + size + HEADER_BYTES <= self.begin
 
     def write_slice(self) -> None:

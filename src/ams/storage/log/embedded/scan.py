@@ -205,7 +205,7 @@ class _Scanner:
         return following
 
     def _is_unwritten(self, position: int) -> bool:
-        """Whether all from a position on, behind which no header is, may be as it was before the segment was begun."""
+        """Return whether all after a position without a later header may be as it was before the segment was begun."""
         if position > HEAD_BYTES and self._bytes(position, min(len(MAGIC), self.length - position)) == MAGIC:
             return False  # a record of ours that is damaged: one of another segment hardly begins just here
         position = max(position, self.held)
@@ -230,7 +230,7 @@ class _Scanner:
         return self.length
 
     def _is_durable(self, position: int, following: int) -> bool:
-        """Whether a later record, even a torn one, confirms that the bytes at `position` were on stable storage."""
+        """Return whether a later record, even a torn one, confirms that the bytes at `position` were on the disk."""
         if self.closed:
             return True
         while following < self.length:

@@ -92,7 +92,7 @@ def decode_head(data: bytes) -> SegmentHead | None:
 
 
 def head_is_whole(data: bytes) -> bool:
-    """Whether both copies are undamaged."""
+    """Return whether both copies are undamaged."""
     return all(_decode_copy(data[start : start + _COPY_BYTES]) for start in (0, _COPY_BYTES))
 
 
@@ -269,7 +269,7 @@ class Writer:
         self._cut: Cut | None = None  # the failed segment whose successor does not name it yet
 
     def is_due(self, size: int, now: Milliseconds) -> bool:
-        """Whether the open segment must be sealed before `size` more bytes: too large, full of keys, or too old."""
+        """Return whether the open segment must be sealed before `size` more bytes: large, old or full of keys."""
         segment = self.open
         if segment is None or segment.length == HEAD_BYTES:
             return False
@@ -277,7 +277,7 @@ class Writer:
         return is_full or self.is_old(now)
 
     def is_old(self, now: Milliseconds) -> bool:
-        """Whether the open segment's first record is so old that it must be sealed for retention."""
+        """Return whether the open segment's first record is so old that it must be sealed for retention."""
         first = self.open.first_time if self.open else None
         return first is not None and now - first >= self.kind.age // SEAL_PART
 
@@ -402,7 +402,7 @@ class Writer:
 
     @property
     def needs_successor(self) -> bool:
-        """Whether a failed segment waits for a successor that names it."""
+        """True if a failed segment waits for a successor that names it."""
         return self._cut is not None
 
     def _close(self, handle: FileHandle) -> None:

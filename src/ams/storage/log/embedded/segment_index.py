@@ -91,7 +91,7 @@ class Entries:
         return number - 1 if number and offset < self.end_of(number - 1) else number
 
     def holds(self, offset: Offset) -> bool:
-        """Whether `offset` is in one of the records."""
+        """Return whether `offset` is in one of the records."""
         number = self.at(offset)
         return number < len(self.firsts) and self.firsts[number] <= offset
 
@@ -145,7 +145,7 @@ class KeyFilter(NamedTuple):
     rests: "array[int]"  # of each key, in the order of their hashes: 16 bits of its fingerprint
 
     def may_hold(self, hashed: bytes) -> bool:
-        """Whether a key with this hash may be among the keys; False is certain."""
+        """Return whether a key with this hash may be among the keys; False is certain."""
         starts, rests = self
         if not rests:
             return False

@@ -343,7 +343,7 @@ class Upkeep:
         return None
 
     def _is_unneeded(self, index: Index, needed: Mapping[TopicId, Offset], holding: Collection[TopicId] | None) -> bool:
-        """Whether nothing of a segment is needed, and it holds something of `holding`. On the thread: may be long."""
+        """Return whether a segment holds something of `holding` and nothing needed. Slow: runs on the thread."""
         holds, topics = holding is None, self._state.topics
         for share in _shares(index):
             state = topics.get(share.topic)

@@ -89,7 +89,7 @@ class Batch:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether any caller still waits for it."""
+        """True if any caller still waits for it."""
         return any(not each.done.done() for each in self.requests)
 
     def expire(self, now: float) -> None:

@@ -237,7 +237,7 @@ class Connection:
 
     @property
     def reachable(self) -> bool:
-        """Whether brokers answer, or did half a second ago; until they do again, requests are refused at once."""
+        """True if brokers answer, or did half a second ago; until they do again, requests are refused at once."""
         return self._away_since is None or asyncio.get_running_loop().time() < self._away_since + AWAY_FOR
 
     def deadline(self) -> float:

@@ -70,7 +70,7 @@ class CachedRange:
         self.used = used
 
     def covers(self, offset: Offset) -> bool:
-        """Whether the message at `offset`, if there is one, is here."""
+        """Return whether the message at `offset`, if there is one, is here."""
         return self.start <= offset < self.next
 
     def fill(self, pending: PendingRead, start: Offset) -> Offset:
@@ -142,17 +142,17 @@ class TailCache:
         return held
 
     def accepts(self, topic: TopicId, start: Offset) -> bool:
-        """Whether messages from `start` on would be kept of a topic, without a read at its tail."""
+        """Return whether messages from `start` on would be kept of a topic, without a read at its tail."""
         held = self._held.get(topic)
         return held is not None and held.start <= start <= held.next
 
     def ends_at(self, topic: TopicId, offset: Offset) -> bool:
-        """Whether what is here of a topic ends just before `offset`."""
+        """Return whether what is here of a topic ends just before `offset`."""
         held = self._held.get(topic)
         return held is not None and held.next == offset
 
     def has(self, topic: TopicId, start: Offset, end: Offset) -> bool:
-        """Whether all messages of a topic from `start` to before `end` are here."""
+        """Return whether all messages of a topic from `start` to before `end` are here."""
         held = self._held.get(topic)
         return held is not None and held.start <= start and end <= held.next
 

@@ -1,0 +1,46 @@
+"""Engines that fail once a request has changed something: what it asks of them after that does not work."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import pytest
+
+from ams.core.errors import AmsError, CursorsUnavailable, LogUnavailable, RegistryUnavailable
+from ams.core.observing import REQUEST
+from ams.storage.cursors.sqlite import SqliteCursors
+from ams.storage.database.database import Database
+from ams.storage.log.embedded import EmbeddedLog
+from ams.storage.registry.idempotency import IdempotencyRecords
+
+
+def fail_after_change(patch: pytest.MonkeyPatch, is_meant: Callable[[bytes], bool]) -> None:
+    """Let engines of this process fail for a request that is meant, by its id, when it has changed one of them."""
+    changed: set[bytes] = set()
+
+    def replace(owner: type, error: type[AmsError], *methods: str, changes: bool = False) -> None:
+        for method in methods:
+            patch.setattr(owner, method, failing(getattr(owner, method), error, changes))
+
+    def failing(whole: Callable[..., Any], error: type[AmsError], changes: bool) -> Callable[..., Any]:
+        @wraps(whole)
+        async def call(*given: Any, **more: Any) -> Any:
+            request = REQUEST.get()
+            if request in changed:
+                raise error
+            result = await whole(*given, **more)
+            if changes and request and is_meant(request):
+                changed.add(request)
+            return result
+
+        return call
+
+    async def lighten(*_: object) -> None:
+        """Comes before a deletion, and removes what is too old in any case."""
+
+    patch.setattr(IdempotencyRecords, "lighten", lighten)
+    replace(Database, RegistryUnavailable, "write", "put", "in_turn", changes=True)
+    replace(Database, RegistryUnavailable, "read")
+    replace(EmbeddedLog, LogUnavailable, "create", "drop", "set_retention", "bounds", "read", "offset_at")
+    replace(SqliteCursors, CursorsUnavailable, "seek", "restore", changes=True)
+    replace(SqliteCursors, CursorsUnavailable, "create", "drop", "position", "progress", "retain")

@@ -100,11 +100,11 @@ ROUTING = [
 ]  # fmt: skip
 
 ORDER = [
-    Row("1.5 2", "names are checked in alphabetical order of their variables", get("/projects/a.b/topics/c.d"),
+    Row("1.5 2", "names are checked in alphabetical order of their variables", get("/projects/a.b/topics/c@d"),
         error("IA", "Invalid project name")),
     Row("1.5 2", "a member's name comes after the project's", get(MEMBERS + "/a.b"), error("IA", "Invalid user name")),
     Row("1.5 2", "names come before the token", get("/projects/a.b", by="nobody"), error("IA", "Invalid project name")),
-    Row("1.5 2", "also on the way of messages", publish(to=TOPICS + "/a.b", by="nobody"),
+    Row("1.5 2", "also on the way of messages", publish(to=TOPICS + "/a@b", by="nobody"),
         error("IA", "Invalid topic name")),
     Row("1.5 2", "a token in a path is a name", get("/users:byToken/a.b"), error("IA", "Invalid token name")),
     Row("1.5 2", "a uuid in a path is a name", get("/users:byUUID/a.b"), error("IA", "Invalid uuid name")),

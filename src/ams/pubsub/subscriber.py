@@ -83,6 +83,7 @@ class SubscriberRpcs:
             push=push,
             options=wanted.options,
             labels=labels,
+            takes_own=True,
         )
         return await self._shown(call, made)
 
@@ -113,7 +114,7 @@ class SubscriberRpcs:
         if "dead_letter_policy" in changes:
             await self._require_letters(call, asked.options.dead_letter_policy)
         if changes:
-            await self._subscriptions.change(call.caller, before.name, changes)
+            await self._subscriptions.change(call.caller, before.name, changes, takes_own=True)
         if "ack_deadline_seconds" in changed:
             await self._subscriptions.modify_ack_deadline(call.caller, before.name, asked.ack_deadline_seconds)
         if "labels" in changed:

@@ -113,13 +113,15 @@ class Subscriptions:
         push: AskedPush | None = None,
         options: ParallelOptions | None = None,
         labels: Mapping[str, str] = NO_LABELS,
+        takes_own: bool = False,
     ) -> Subscription:
         """Make a subscription at the present end of a topic.
 
         `topic` is a reference `projects/P/topics/T`; a deadline of 0 is the default; `push` is None for a pull
-        subscription, `options` for an ordered one. Raises, in this order: `InvalidInput` for the options, the deadline,
-        the reference; `TopicGone`; what `Pushing.for_creation` does; `TopicGone` and `InvalidInput` for the dead letter
-        topic of the options; `AlreadyExists`, `QuotaExceeded`.
+        subscription, `options` for an ordered one; `takes_own`: its dead letters may go to its own topic. Raises, in
+        this order: `InvalidInput` for the options, the deadline, the reference; `TopicGone`; what
+        `Pushing.for_creation` does; `TopicGone` and `InvalidInput` for the dead letter topic of the options;
+        `AlreadyExists`, `QuotaExceeded`.
         """
         if options is not None:
             check(options)
@@ -131,7 +133,7 @@ class Subscriptions:
         asked = self._pushing.for_creation(caller, target.name, push, parallel=is_parallel) if push else None
         config, worker = await asked if asked else (None, None)
         if options is not None:
-            letters = await self._dead_letters(caller, target.name, options.dead_letter_policy)
+            letters = await self._dead_letters(caller, target.name, options.dead_letter_policy, takes_own)
             options = replace(options, dead_letter_policy=letters)
         if await self._registry.subscriptions.find(caller.here.id, name) is not None:
             raise AlreadyExists("Subscription already exists")
@@ -152,8 +154,10 @@ class Subscriptions:
         await self._pushing.created(made)
         return made
 
-    async def change(self, caller: Caller, name: SubscriptionName, changes: Changes) -> Subscription:
-        """Change options of a parallel subscription; return it as it is then.
+    async def change(
+        self, caller: Caller, name: SubscriptionName, changes: Changes, *, takes_own: bool = False
+    ) -> Subscription:
+        """Change options of a parallel subscription; return it as it is then. `takes_own` as of `create`.
 
         Raises, in this order: `InvalidInput` for the options, `NotFound`, `Conflict` for an ordered subscription,
         `InvalidInput` and `TopicGone` for the dead letter topic.
@@ -163,7 +167,7 @@ class Subscriptions:
         options = parallel_options(subscription.parallel)
         letters = changes.get("dead_letter_policy")
         if letters is not None:
-            found = await self._dead_letters(caller, subscription.topic, letters)
+            found = await self._dead_letters(caller, subscription.topic, letters, takes_own)
             changes = {**changes, "dead_letter_policy": found}
         is_new = changes.get("enable_exactly_once_delivery") and not options.enable_exactly_once_delivery
         if is_new and not options.detached and self._cover is not None:
@@ -264,11 +268,12 @@ class Subscriptions:
         return len(missing)
 
     async def _dead_letters(
-        self, caller: Caller, topic: TopicName, asked: DeadLetterPolicy | None
+        self, caller: Caller, topic: TopicName, asked: DeadLetterPolicy | None, takes_own: bool
     ) -> DeadLetterPolicy | None:
         if asked is None:
             return None
-        return replace(asked, topic=await find_dead_letter_topic(self._registry, caller, topic, asked.topic))
+        found = await find_dead_letter_topic(self._registry, caller, topic, asked.topic, takes_own=takes_own)
+        return replace(asked, topic=found)
 
 
 def _check_parallel_deadline(seconds: int) -> None:

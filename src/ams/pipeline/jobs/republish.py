@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 from ams.client import wire
 from ams.client.errors import NotAllowed, NotFound
+from ams.core.names import RESOURCE_NAME
 from ams.pipeline.checkpoint import CHECKPOINT
 from ams.pipeline.columns import BROKEN, MESSAGES
 from ams.pipeline.errors import WrongOption
@@ -36,8 +37,8 @@ ORDER = ("source", "offset", "copy")
 ORIGIN_TOPIC, ORIGIN_OFFSET = "ams-origin-topic", "ams-origin-offset"
 
 _HOLE = re.compile(r"\{([^{}]+)\}")
-_LITERAL = re.compile(r"[a-zA-Z0-9_-]*")
-_NAME = r"^[a-zA-Z0-9_-]{1,255}\z"
+_LITERAL = re.compile(r"[a-zA-Z0-9._~+%-]*")
+_NAME = rf"^(?:{RESOURCE_NAME})\z"
 _TARGETS = "array<struct<name:string,topic:string>>"
 
 
@@ -118,7 +119,7 @@ def run(run: Run, options: Options) -> None:
 def _check_names(names: Sequence[str]) -> None:
     for name in names:
         if not all(_LITERAL.fullmatch(text) for text in _HOLE.split(name)[::2]):
-            raise ValueError(f"{name!r} is no name of a topic: letters, digits, -, _ and {{ATTRIBUTE}}")
+            raise ValueError(f"{name!r} is no name of a topic: letters, digits, - _ . ~ + % and {{ATTRIBUTE}}")
         if not name:
             raise ValueError("a topic has a name")
     if len(set(names)) < len(names):

@@ -48,7 +48,8 @@ def _stored(message: protos.Message) -> Message:
     if len(attributes) > MOST_ATTRIBUTES:
         raise InvalidInput(f"A message has too many attributes: at most {MOST_ATTRIBUTES} are allowed.")
     for key, value in attributes.items():
-        _check_attribute(len(key.encode()), len(value.encode()))
+        if not 0 < len(key.encode()) <= MOST_KEY or len(value.encode()) > MOST_VALUE:
+            raise _bad_attribute(len(key.encode()), len(value.encode()))
         if key[: len(_RESERVED)].lower() == _RESERVED and key not in _TRACING:
             raise InvalidInput(f"The attribute key {key} is reserved: keys must not begin with {_RESERVED}.")
     if not message.data and not attributes:
@@ -59,16 +60,12 @@ def _stored(message: protos.Message) -> Message:
     return messages.message(data, attributes, message.ordering_key, plain=True)
 
 
-def _check_attribute(key: int, value: int) -> None:
-    """Raise `InvalidInput` unless key and value of an attribute may have so many bytes."""
+def _bad_attribute(key: int, value: int) -> InvalidInput:
+    """Say what is wrong with an attribute whose key and value have so many bytes."""
     if not key:
-        raise InvalidInput("An attribute has an empty key: a key has at least 1 byte.")
-    if key > MOST_KEY:
-        raise InvalidInput(f"An attribute key is too long: it has {key} bytes, and at most {MOST_KEY} are allowed.")
-    if value > MOST_VALUE:
-        raise InvalidInput(
-            f"An attribute value is too long: it has {value} bytes, and at most {MOST_VALUE} are allowed."
-        )
+        return InvalidInput("An attribute has an empty key: a key has at least 1 byte.")
+    what, size, most = ("key", key, MOST_KEY) if key > MOST_KEY else ("value", value, MOST_VALUE)
+    return InvalidInput(f"An attribute {what} is too long: it has {size} bytes, and at most {most} are allowed.")
 
 
 def received(lots: Sequence[Lot], *, with_attempt: bool) -> list[protos.Message]:

@@ -13,6 +13,7 @@ import structlog
 
 from ams.access.admission import Caller
 from ams.access.permissions import CONSUMER
+from ams.core import iam
 from ams.core.ack_ids import BAD_ACK_DEADLINE, DEFAULT_ACK_DEADLINE, MAX_ACK_DEADLINE, MIN_ACK_DEADLINE
 from ams.core.clock import Clock, Milliseconds, span_text
 from ams.core.errors import AlreadyExists, AmsError, InvalidInput, SubscriptionGone, Unavailable
@@ -239,6 +240,10 @@ class Subscriptions:
         """Return who is on the subscription's access list, in stored order; raise `NotFound`."""
         await self.show(caller, name)
         return await self._registry.subscriptions.access_list(caller.here.id, name)
+
+    async def bound_without_effect(self, caller: Caller, name: SubscriptionName) -> Sequence[str]:
+        """Return whom an IAM policy of Google's clients binds in vain, a line each."""
+        return iam.lines(await self._registry.policies.find("subscriptions", caller.here.id, name))
 
     async def set_access_list(self, caller: Caller, name: SubscriptionName, users: Sequence[str]) -> None:
         """Replace the access list; raise `NotFound` for users who are no members, then for the subscription."""

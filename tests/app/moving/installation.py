@@ -13,6 +13,7 @@ from ams.app.moving.exporting import Installation
 from ams.app.serving import running
 from ams.app.wiring.engines import open_engines
 from ams.core.clock import DAY, Clock, ManualClock, Milliseconds, day_of, day_text, publish_time
+from ams.core.iam import Binding
 from ams.core.issuer import Issuer, RoleRule
 from ams.core.messages import message
 from ams.core.names import Offset, SubscriptionId, new_topic_id, new_uuid
@@ -21,6 +22,7 @@ from ams.core.parallel_options import DeadLetterPolicy, ParallelOptions
 from ams.core.rights import Right
 from ams.core.settings import Settings
 from ams.core.supervisor import Supervisor
+from ams.core.versions import ANY_VERSION
 from ams.storage.files import Disk
 from ams.storage.registry.records import SchemaContent, SchemaUse, UserDetails
 from ams.storage.registry.registry import Registry
@@ -189,6 +191,9 @@ async def _make_as_google(opened: Installation) -> None:
     await opened.cursors.create(subscription, topic, Offset(1))
     options = ParallelOptions(dead_letter_policy=DeadLetterPolicy(GOOGLES, 5))
     await registry.subscriptions.create(subscription, project.id, GOOGLES, GOOGLES, 10, options=options)
+    bindings = (Binding("roles/pubsub.viewer", ("group:ops@example.com",), {"expression": "true"}),)
+    for kind in ("topics", "subscriptions", "schemas"):
+        await registry.policies.set(kind, project.id, GOOGLES, "", bindings, ANY_VERSION)
 
 
 async def _schemas(api: Api) -> None:

@@ -61,7 +61,7 @@ async def pubsub(
             *LeasingRpcs(leases, made.slots.waiting_pulls).rpcs(),
         ],
         schemas.NAME: SchemaRpcs(cases.schemas).rpcs(),
-        iam.NAME: IamRpcs(cases.topics, cases.subscriptions, cases.snapshots, cases.schemas).rpcs(),
+        iam.NAME: IamRpcs(made.registry, cases.topics, cases.subscriptions, cases.snapshots, cases.schemas).rpcs(),
     }
     credentials = _credentials(certificate) if certificate and not settings.pubsub_emulator else None
     try:

@@ -106,6 +106,8 @@ ORDER = [
     Row("1.5 2", "names come before the token", get("/projects/a.b", by="nobody"), error("IA", "Invalid project name")),
     Row("1.5 2", "also on the way of messages", publish(to=TOPICS + "/a@b", by="nobody"),
         error("IA", "Invalid topic name")),
+    Row("2", "a name of Google's clients is looked for", get(TOPICS + "/a.b"), error("NF", "Topic doesn't exist")),
+    Row("2", "and nothing is made by it", put(TOPICS + "/a.b"), error("IA", "Invalid topic name")),
     Row("1.5 2", "a token in a path is a name", get("/users:byToken/a.b"), error("IA", "Invalid token name")),
     Row("1.5 2", "a uuid in a path is a name", get("/users:byUUID/a.b"), error("IA", "Invalid uuid name")),
     Row("1.5 3", "no token comes before an unknown project", get("/projects/$P-none", by="nobody"), UNAUTHORIZED),

@@ -46,7 +46,9 @@ def published(request: protos.Message, most: int) -> Sequence[Message]:
 def _stored(message: protos.Message) -> Message:
     attributes = dict(message.attributes)
     if len(attributes) > MOST_ATTRIBUTES:
-        raise InvalidInput(f"A message has too many attributes: at most {MOST_ATTRIBUTES} are allowed.")
+        raise InvalidInput(
+            f"A message has too many attributes: it has {len(attributes)}, and at most {MOST_ATTRIBUTES} are allowed."
+        )
     for key, value in attributes.items():
         if not 0 < len(key.encode()) <= MOST_KEY or len(value.encode()) > MOST_VALUE:
             raise _bad_attribute(len(key.encode()), len(value.encode()))

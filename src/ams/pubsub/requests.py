@@ -110,7 +110,7 @@ def check_fields(descriptor: Any, said: bytes) -> None:
     kind = _type(descriptor)
     if kind.is_flat:
         if len(said) > MOST_FLAT:
-            raise InvalidInput(f"The request is too large: at most {MOST_FLAT} bytes are allowed.")
+            raise InvalidInput(f"The request is too large: at most {MOST_FLAT} bytes are allowed, it has {len(said)}.")
         return
     try:
         _count(kind, said, MOST_PUBLISHED if descriptor.full_name == _PUBLISH else MOST_FIELDS)

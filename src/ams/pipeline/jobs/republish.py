@@ -38,7 +38,8 @@ ORIGIN_TOPIC, ORIGIN_OFFSET = "ams-origin-topic", "ams-origin-offset"
 
 _HOLE = re.compile(r"\{([^{}]+)\}")
 _LITERAL = re.compile(r"[a-zA-Z0-9._~+%-]*")
-_NAME = rf"^(?:{RESOURCE_NAME})\z"
+_THERE = rf"^(?:{RESOURCE_NAME})\z"  # names of topics that are there
+_MADE = r"^[a-zA-Z0-9_-]{1,255}\z"  # of topics that may be made by the job
 _TARGETS = "array<struct<name:string,topic:string>>"
 
 
@@ -104,7 +105,7 @@ def run(run: Run, options: Options) -> None:
 
     def handle(batch: DataFrame, batch_id: int) -> None:
         with ExitStack() as stack:
-            copies = judged = stack.enter_context(persisted(_routed(batch, options.rules, options.default, barred)))
+            copies = judged = stack.enter_context(persisted(_routed(batch, options, barred)))
             topics = copies.where("to IS NOT NULL").select("to").distinct().collect()
             rules = _rules_of(target, (each.to for each in topics))
             if rules:
@@ -126,16 +127,17 @@ def _check_names(names: Sequence[str]) -> None:
         raise ValueError("a topic stands there twice")
 
 
-def _routed(messages: DataFrame, rules: Sequence[Rule], default: Sequence[str], barred: Sequence[str]) -> DataFrame:
+def _routed(messages: DataFrame, options: Options, barred: Sequence[str]) -> DataFrame:
     """Return a row for each copy: the columns of a message, `copy` (a number), and `to` or the `reason` for none."""
-    targets = _targets(default)
-    for rule in reversed(rules):
+    targets = _targets(options.default)
+    for rule in reversed(options.rules):
         targets = F.when(_holds(rule), _targets(rule.to)).otherwise(targets)
     copies = messages.select(*MESSAGES.names, F.posexplode(targets).alias("copy", "target"))
     name, topic = F.col("target.name"), F.col("target.topic")
+    rule = _MADE if options.create_topics else _THERE
     reason = (
         F.when(topic.isNull(), F.concat(F.lit("it lacks an attribute that makes the name of the topic "), name))
-        .when(~topic.rlike(_NAME), F.concat(F.lit("its attributes make no name of a topic for "), name))
+        .when(~topic.rlike(rule), F.concat(F.lit("its attributes make no name of a topic for "), name))
         .when(topic.isin(*barred), F.concat(F.lit("it would go back to where it was read from, by "), name))
     )
     told = copies.withColumn("reason", reason)

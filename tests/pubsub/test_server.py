@@ -262,7 +262,7 @@ TOPIC, MISSING = "projects/P/topics/Topic", "projects/P/topics/missing"
 SUBSCRIPTION = "projects/P/subscriptions/Subscription"
 PUBLISHER, SUBSCRIBER = "/google.pubsub.v1.Publisher/", "/google.pubsub.v1.Subscriber/"
 SCHEMAS = "/google.pubsub.v1.SchemaService/"
-UNREAD = {"max_message_bytes": 100_000, "pubsub_max_message_bytes": 75_000, "max_unread_bytes": 400_000}
+UNREAD = {"max_message_bytes": 100_000, "pubsub_max_message_bytes": 66_000, "max_unread_bytes": 400_000}
 CALLS = 20
 HELD_KINDS = ("RPCState", "_ServicerContext", "AbortError", "_Stream", "_Spread")
 """What there is of each call: from there its request can be reached, and from its frames."""

@@ -274,7 +274,9 @@ class Settings(SettingsTable):
     )  # fmt: skip
     sync_interval: Seconds = setting(Seconds(0.2), "How often fsync is called when sync is interval.")
     max_body_bytes: Bytes = setting(Bytes(16 * 2**20), "Largest request body; beyond it 413.")
-    max_message_bytes: Bytes = setting(Bytes(1_500_000), "Largest stored message; beyond it 413.")
+    max_message_bytes: Bytes = setting(
+        Bytes(1_500_000), "Largest stored message that the HTTP API takes; beyond it 413."
+    )
     pubsub_max_message_bytes: Bytes = setting(
         Bytes(0), "Largest message, and publish request, of Google's clients as they send it; beyond it"
         " INVALID_ARGUMENT. 0 = 10,000,000, of an emulator with its log in the data folder 20,000,000.",
@@ -393,7 +395,7 @@ class Settings(SettingsTable):
             f"pubsub_max_message_bytes must not be over {MAX_GOOGLE_MESSAGE}",
         )
         yield (
-            self.max_unread_bytes < 4 * self.largest_stored_message,
+            self.pubsub_port is not None and self.max_unread_bytes < 6 * self.google_message_bytes,
             "max_unread_bytes must not be under six times pubsub_max_message_bytes",
         )
         least = self.reserve_bytes + 4 * self.segment_bytes

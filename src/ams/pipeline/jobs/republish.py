@@ -134,10 +134,10 @@ def _routed(messages: DataFrame, options: Options, barred: Sequence[str]) -> Dat
         targets = F.when(_holds(rule), _targets(rule.to)).otherwise(targets)
     copies = messages.select(*MESSAGES.names, F.posexplode(targets).alias("copy", "target"))
     name, topic = F.col("target.name"), F.col("target.topic")
-    rule = _MADE if options.create_topics else _THERE
+    a_name = _MADE if options.create_topics else _THERE
     reason = (
         F.when(topic.isNull(), F.concat(F.lit("it lacks an attribute that makes the name of the topic "), name))
-        .when(~topic.rlike(rule), F.concat(F.lit("its attributes make no name of a topic for "), name))
+        .when(~topic.rlike(a_name), F.concat(F.lit("its attributes make no name of a topic for "), name))
         .when(topic.isin(*barred), F.concat(F.lit("it would go back to where it was read from, by "), name))
     )
     told = copies.withColumn("reason", reason)

@@ -83,9 +83,13 @@ def by_the_client(world: World, leaf: str, _: Path) -> None:
 
 
 def by_commands(world: World, leaf: str, folder: Path) -> None:
+    policy = {"bindings": [{"role": "roles/pubsub.viewer", "members": ["group:ops@example.com"]}]}
+    world.publisher.set_iam_policy(request={"resource": world.topic(leaf), "policy": policy})
+    shown = cli(world, folder, "acl", "show", f"topics/{leaf}").stdout
+    assert "roles/pubsub.viewer: group:ops@example.com (without effect)" in shown
     for words in (
         ["topics", "show", leaf], ["subs", "show", leaf], ["publish", leaf, "--data", "hello"], ["pull", leaf, "--ack"],
-        ["acl", "show", f"topics/{leaf}"], ["schemas", "show", leaf],
+        ["schemas", "show", leaf],
     ):  # fmt: skip
         ran = cli(world, folder, *words)
         assert (ran.returncode, ran.stderr) == (0, ""), words

@@ -224,7 +224,7 @@ def test_what_is_over_the_limits_of_a_publish_is_refused_before_it_is_parsed_or_
     attributes = Publish(messages=[Message(attributes={f"{i}": "" for i in range(count)})])
     for each in (many, attributes):
         with pytest.raises(AmsError):
-            published(read(Publish, each.SerializeToString()))
+            published(read(Publish, each.SerializeToString()), 10_000_000)
 
 
 @pytest.mark.parametrize(("kind", "said", "why"), [

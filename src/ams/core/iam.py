@@ -26,14 +26,14 @@ class Policy(NamedTuple):
     others: Bindings  # without effect
 
 
-def lines(policy: Policy | None) -> Sequence[str]:
+def lines(policy: Policy | None) -> tuple[str, ...]:
     """Return `ROLE: MEMBER` for each who is bound without effect."""
     others = policy.others if policy else ()
-    return [
+    return tuple(
         f"{each.role}: {member}{', under a condition' if each.condition else ''}"
         for each in others
         for member in each.members
-    ]
+    )
 
 
 def split(bindings: Iterable[Binding], role: str, known: Collection[str]) -> Policy:

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { afterEach, beforeEach, test } from "node:test";
-import { ApiError, asShown, call, post, put, session, tokenWanted, waiting } from "./api";
+import { ApiError, asShown, call, named, post, put, session, tokenWanted, waiting } from "./api";
 
 type Answer = (request: IncomingMessage, answer: ServerResponse) => void;
 let server: Server;
@@ -154,9 +154,14 @@ test("the token is in a header and never in the address", async () => {
 
 test("a name that was typed leads nowhere but where names are", async () => {
   answers = (_, answer) => say(answer, 200, {});
-  for (const name of ["../users/evil", "..", "a#b", "q?x=1", "a%3Amodify", "a%2Fb", "", " "]) {
+  for (const name of ["../users/evil", "..", "a#b", "q?x=1", "a:b:c", "", " "]) {
     await assert.rejects(post(`/projects/${name}`), /A name is of letters/, name);
   }
+  for (const name of ["a/b", "a:b", "../a", "%2F/"]) await assert.rejects(post(named("/projects", name)), /A name is/);
   await post("/projects/a-1_b:modifyRetention");
-  assert.deepEqual(asked, ["POST /v1/projects/a-1_b:modifyRetention Bearer old"]);
+  await post(named("/projects/p/topics", "a.b~c+d%2Fe%"));
+  assert.deepEqual(asked, [
+    "POST /v1/projects/a-1_b:modifyRetention Bearer old",
+    "POST /v1/projects/p/topics/a.b~c+d%252Fe%25 Bearer old",
+  ]);
 });

@@ -51,7 +51,7 @@ export interface Request {
 const MOST_WAITS = 5;
 const LONGEST_WAIT = 30;
 /** Names and a verb: whatever somebody typed as a name, it leads nowhere else. */
-const PATH = /^(\/[\w-]+)+(:\w+)?$/;
+const PATH = /^(\/[\w-][\w.~+%-]*)+(:\w+)?$/;
 
 /** Of what was read: the version that a change of it is meant for. */
 const versions = new WeakMap<object, string>();
@@ -90,8 +90,8 @@ export async function asShown<T extends object>(path: string, isSame: (now: T) =
   return now;
 }
 
-/** The path of something by its name, whatever was typed as one. */
-export const named = (path: string, name = "") => `${path}/${encodeURIComponent(name)}`;
+/** The path of something by its name, whatever was typed as one: no name has a slash or a colon, and `PATH` no `?`. */
+export const named = (path: string, name = "") => `${path}/${name.replace(/[/:]/g, "?")}`;
 
 /** The text of an answer as it comes; who stops taking it ends the request. */
 export async function* pieces(answer: Response): AsyncGenerator<string> {
@@ -109,7 +109,8 @@ export async function* pieces(answer: Response): AsyncGenerator<string> {
 
 /** Ask the API; return the answer with its body still to be read, or raise `ApiError`. */
 export async function open(path: string, request: Request = {}): Promise<Response> {
-  if (!PATH.test(path)) throw new ApiError(400, "A name is of letters, digits, - and _");
+  if (!PATH.test(path))
+    throw new ApiError(400, "A name is of letters, digits, - and _, and of Google's clients also . ~ + %");
   for (let turn = 0; ; turn++) {
     const now = session.peek();
     if (!now) throw new ApiError(401, "Nobody is logged in");
@@ -150,7 +151,8 @@ export async function send(service: string, token: string, path: string, request
   const given = Object.entries(query).filter(([, value]) => value !== undefined && value !== "");
   const text = new URLSearchParams(given.map(([name, value]) => [name, String(value)])).toString();
   const asked = { method, headers, body: JSON.stringify(body) ?? null, signal } as const;
-  const address = `${service}/v1${path}${text && `?${text}`}`;
+  // Paths have names as they are, and of their characters only this one means something else in an address.
+  const address = `${service}/v1${path.replaceAll("%", "%25")}${text && `?${text}`}`;
   const answer = await fetch(address, { ...asked, credentials: "omit", cache: "no-store" }).catch((error: Error) => {
     if (error.name === "AbortError") throw error;
     awaySince.value ||= Date.now();

@@ -77,7 +77,7 @@ SAME_IN_BOTH: list[tuple[str, dict[str, Any], Answer]] = [
     ("a ttl below a day", {"expirationPolicy": {"ttl": "86399s"}}, BAD_TTL),
     ("a retention below ten minutes", {"messageRetentionDuration": "599.999s"}, BAD_RETENTION),
     ("a retention over 31 days", {"messageRetentionDuration": "2678401s"}, BAD_RETENTION),
-    ("dead letters to what is no name", {"deadLetterPolicy": {"deadLetterTopic": "a.b"}}, BAD_TOPIC),
+    ("dead letters to what is no name", {"deadLetterPolicy": {"deadLetterTopic": "a@b"}}, BAD_TOPIC),
     ("dead letters to another project", {"deadLetterPolicy": {"deadLetterTopic": "projects/x/topics/D"}}, BAD_TOPIC),
     ("dead letters to its own topic", {"deadLetterPolicy": {"deadLetterTopic": "T"}}, OWN_TOPIC),
     ("dead letters to an unknown topic", DEAD_LETTERS, NO_TOPIC),

@@ -191,7 +191,7 @@ WRONG_DEAD_LETTERS = [
     ("the subscription's own topic", {"deadLetterTopic": "T"}, OWN_TOPIC),
     ("a reference to its own topic", {"deadLetterTopic": "projects/$P/topics/T"}, OWN_TOPIC),
     ("a topic of another project", {"deadLetterTopic": "projects/other/topics/D"}, BAD_TOPIC),
-    ("no name", {"deadLetterTopic": "a.b"}, BAD_TOPIC),
+    ("no name", {"deadLetterTopic": "a@b"}, BAD_TOPIC),
     ("half a reference", {"deadLetterTopic": "topics/D"}, BAD_TOPIC),
 ]
 """Dead letters that cannot be."""

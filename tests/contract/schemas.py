@@ -142,7 +142,7 @@ MANAGED = [
     Row("15.1", "delete an unknown one", delete(SCHEMA), NO_SCHEMA),
     Row("17.3 U12", "a deleted project takes its schemas along", get(SCHEMAS), Answer({"schemas": []}),
         (A_SCHEMA, delete(PROJECT), Ask("POST", PROJECT, {}))),
-    Row("2, 1.5 2", "a bad name", get(SCHEMAS + "/a.b"), error("IA", "Invalid schema name")),
+    Row("2, 1.5 2", "a bad name", get(SCHEMAS + "/a@b"), error("IA", "Invalid schema name")),
     Row("3.4", "a publisher manages none", get(SCHEMAS, "pub"), FORBIDDEN, (member("pub", "publisher"),)),
 ]  # fmt: skip
 

@@ -146,7 +146,7 @@ SNAPSHOT_ROWS = [
     Row("19.3", "a subscription is text", put(SNAPSHOT, {"subscription": 1}), bad("Invalid Snapshot Arguments")),
     *(Row("19.3", f"a subscription has a name, {each!r} is none", put(SNAPSHOT, {"subscription": each}),
           bad("Invalid Subscription name"), PLAIN)
-      for each in (None, "", "a.b", "projects/other/subscriptions/S", "projects/$P/topics/S")),
+      for each in (None, "", "a@b", "projects/other/subscriptions/S", "projects/$P/topics/S")),
     Row("19.3", "a subscription that is not there", A_SNAPSHOT, NO_SUBSCRIPTION),
     Row("19.3", "none of an ordered subscription", A_SNAPSHOT, NOT_PARALLEL, BOTH),
     Row("19.3", "a subscription without its topic", A_SNAPSHOT, TOPIC_GONE, (*PLAIN, delete(TOPIC))),

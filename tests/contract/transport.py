@@ -100,12 +100,14 @@ ROUTING = [
 ]  # fmt: skip
 
 ORDER = [
-    Row("1.5 2", "names are checked in alphabetical order of their variables", get("/projects/a.b/topics/c.d"),
+    Row("1.5 2", "names are checked in alphabetical order of their variables", get("/projects/a.b/topics/c@d"),
         error("IA", "Invalid project name")),
     Row("1.5 2", "a member's name comes after the project's", get(MEMBERS + "/a.b"), error("IA", "Invalid user name")),
     Row("1.5 2", "names come before the token", get("/projects/a.b", by="nobody"), error("IA", "Invalid project name")),
-    Row("1.5 2", "also on the way of messages", publish(to=TOPICS + "/a.b", by="nobody"),
+    Row("1.5 2", "also on the way of messages", publish(to=TOPICS + "/a@b", by="nobody"),
         error("IA", "Invalid topic name")),
+    Row("2", "a name of Google's clients is looked for", get(TOPICS + "/a.b"), error("NF", "Topic doesn't exist")),
+    Row("2", "and nothing is made by it", put(TOPICS + "/a.b"), error("IA", "Invalid topic name")),
     Row("1.5 2", "a token in a path is a name", get("/users:byToken/a.b"), error("IA", "Invalid token name")),
     Row("1.5 2", "a uuid in a path is a name", get("/users:byUUID/a.b"), error("IA", "Invalid uuid name")),
     Row("1.5 3", "no token comes before an unknown project", get("/projects/$P-none", by="nobody"), UNAUTHORIZED),

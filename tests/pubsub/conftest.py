@@ -83,9 +83,8 @@ class World:
 @pytest.fixture(scope="package")
 def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
     """A service that serves Google's clients without tokens."""
-    options = "--max-message-bytes", "15000000"
     data = tmp_path_factory.mktemp("pubsub") / "data"
-    with live_service(data, "--pubsub-port", "0", "--pubsub-emulator", *options) as service:
+    with live_service(data, "--pubsub-port", "0", "--pubsub-emulator") as service:
         yield service
 
 

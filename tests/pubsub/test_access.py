@@ -209,14 +209,22 @@ def test_an_access_list_is_the_one_of_the_http_api(guarded: Guarded) -> None:
     assert guarded.http("GET", "/projects/P/topics/topic:acl")["authorized_users"] == []
 
 
+CONDITION = {"expression": "request.time < timestamp('2030-01-01T00:00:00Z')", "title": "for a while"}
+VIEWERS: dict[str, Any] = {"role": "roles/pubsub.viewer", "members": ["group:ops@example.com", "allUsers"]}
+
+
 @pytest.mark.parametrize(("wanted", "text"), [
-    (policy("absent"), "absent"),
-    (policy("absent", role="roles/owner"), "Role roles/owner is not supported for this resource"),
-    (Policy(bindings=[{"role": "roles/pubsub.publisher", "members": ["allUsers"]}]), "The member allUsers"),
+    ({"bindings": [{"role": "owner", "members": ["allUsers"]}]}, "Role owner is not supported for this resource"),
+    ({"bindings": [{"role": "roles/a_withcond_1", "members": ["allUsers"]}]}, "Role roles/a_withcond_1 is not"),
+    ({"bindings": [{"role": "roles/a", "members": ["someone"]}]}, "The member someone is of an unknown type"),
+    ({"version": 1, "bindings": [{**VIEWERS, "condition": CONDITION}]}, "need version 3"),
+    ({"version": 3, "bindings": [{**VIEWERS, "condition": {"title": "x"}}]}, "A condition has an expression"),
+    ({"version": 2}, "The version of a policy is 0, 1 or 3"),
+    ({"bindings": [{"role": "roles/a", "members": [f"user:{each}" for each in range(1501)]}]}, "at most 1500 members"),
 ])  # fmt: skip
-def test_a_bad_policy_changes_nothing(guarded: Guarded, wanted: Any, text: str) -> None:
+def test_a_bad_policy_changes_nothing(guarded: Guarded, wanted: dict[str, Any], text: str) -> None:
     before = guarded.policy()
-    code, said = guarded.asked(IAM + "SetIamPolicy", iam.SetIamPolicyRequest(resource=TOPIC, policy=wanted))
+    code, said = guarded.asked(IAM + "SetIamPolicy", iam.SetIamPolicyRequest(resource=TOPIC, policy=Policy(**wanted)))
     assert code == "INVALID_ARGUMENT"
     assert text in said
     assert guarded.policy() == before
@@ -233,7 +241,36 @@ def test_what_is_not_there_has_no_policy_and_nobody_has_permissions_for_it(guard
     assert guarded.permissions(resource, f"pubsub.{kind}.get") == []
 
 
-def test_what_has_no_access_list_has_an_empty_policy_that_cannot_be_set(guarded: Guarded) -> None:
+def test_roles_and_members_that_are_not_known_are_kept_without_effect(guarded: Guarded) -> None:
+    name, token = guarded.user("publisher")
+    alone, tokens = guarded.user("publisher")
+    role = "roles/pubsub.publisher"
+    wanted = Policy(version=3, bindings=[
+        {"role": role, "members": ["user:me@example.com", f"user:{name}", "allAuthenticatedUsers"]}, VIEWERS,
+        {"role": role, "members": [f"user:{alone}"], "condition": CONDITION}, {"role": "roles/x", "members": []},
+    ])  # fmt: skip
+    shown = guarded.answer(Policy, IAM + "SetIamPolicy", iam.SetIamPolicyRequest(resource=TOPIC, policy=wanted))
+    listed = [f"user:{name}", "user:me@example.com", "allAuthenticatedUsers"]
+    assert [(each.role, list(each.members)) for each in shown.bindings] == [
+        (role, listed), (VIEWERS["role"], VIEWERS["members"]), (role, [f"user:{alone}"]),
+    ]  # fmt: skip
+    assert (shown.version, shown.bindings[2].condition.title) == (3, "for a while")
+    assert (guarded.publish(token)[0], guarded.publish(tokens)[0]) == ("OK", "PERMISSION_DENIED")
+    told = guarded.http("GET", "/projects/P/topics/topic:acl")
+    assert told["authorized_users"] == [name]
+    assert told["without_effect"][-2:] == ["roles/pubsub.viewer: allUsers", f"{role}: user:{alone}, under a condition"]
+    old = guarded.policy()
+    assert (old.version, old.etag, old.bindings[2].HasField("condition")) == (1, shown.etag, False)
+    assert old.bindings[2].role.startswith(f"{role}_withcond_")
+    bad = iam.GetIamPolicyRequest(resource=TOPIC, options={"requested_policy_version": 2})
+    assert guarded.asked(IAM + "GetIamPolicy", bad)[0] == "INVALID_ARGUMENT"
+    guarded.allow("topics/topic")  # what the HTTP API does not know of stays
+    assert [each.role for each in guarded.policy().bindings][:2] == [role, "roles/pubsub.viewer"]
+    emptied = guarded.answer(Policy, IAM + "SetIamPolicy", iam.SetIamPolicyRequest(resource=TOPIC, policy=Policy()))
+    assert (emptied.version, list(emptied.bindings)) == (0, [])
+
+
+def test_what_has_no_access_list_has_a_policy_without_effect(guarded: Guarded) -> None:
     guarded.http("PUT", "/projects/P/subscriptions/shot", {"topic": TOPIC, "type": "parallel"})
     shot = pb.CreateSnapshotRequest.pb()(name="projects/P/snapshots/shot", subscription="projects/P/subscriptions/shot")
     assert guarded.asked(SUBSCRIBER + "CreateSnapshot", shot) == ("OK", "")
@@ -243,9 +280,10 @@ def test_what_has_no_access_list_has_an_empty_policy_that_cannot_be_set(guarded:
         ("projects/P/snapshots/shot", "pubsub.snapshots.get"),
         ("projects/P/schemas/record", "pubsub.schemas.get"),
     ):
-        wanted = iam.SetIamPolicyRequest(resource=resource)
-        assert guarded.policy(resource) == Policy()
-        assert guarded.asked(IAM + "SetIamPolicy", wanted)[0] == "UNIMPLEMENTED"
+        assert list(guarded.policy(resource).bindings) == []
+        wanted = iam.SetIamPolicyRequest(resource=resource, policy=Policy(bindings=[VIEWERS]))
+        assert guarded.answer(Policy, IAM + "SetIamPolicy", wanted) == guarded.policy(resource)
+        assert list(guarded.policy(resource).bindings[0].members) == VIEWERS["members"]
         assert guarded.permissions(resource, permission) == [permission]
 
 

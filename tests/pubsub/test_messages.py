@@ -22,7 +22,11 @@ from google.cloud.pubsub_v1.subscriber._protocol.requests import AckRequest, Mod
 from google.cloud.pubsub_v1.subscriber.message import Message
 from grpc_status import rpc_status
 
+from ams.core.errors import TooLarge
+from ams.core.settings import Settings
 from ams.pubsub.leasing import takes_long_errors
+from ams.pubsub.messages import published
+from ams.pubsub.requests import read
 from ams.web.http2_relay import peer_name
 from tests.pubsub.conftest import World, world_at
 from tests.pubsub.streams import opened
@@ -67,24 +71,21 @@ def test_what_is_within_the_limits_comes_as_it_was(world: World, name: str) -> N
 
 
 TOO_MANY = "The value for message_count is too large. You passed 1001 in the request, but the maximum value is 1000."
-TOO_LARGE = "Request payload size exceeds the limit: 10485760 bytes."
 OUTSIDE_LIMITS: dict[str, tuple[list[dict[str, Any]], str]] = {
     "no message": ([], "The value for message_count is too small."),
     "1,001 messages": ([{"data": b"x"}] * 1001, TOO_MANY),
     "several keys": ([{"data": b"x", "ordering_key": "a"}, {"data": b"x"}], "all messages must have no ordering key"),
     "an empty message": ([{"data": b"x"}, {}], "neither data nor attributes"),
     "101 attributes": ([{"attributes": {f"k{n}": "v" for n in range(101)}}], "too many attributes"),
-    "a long attribute key": ([{"attributes": {"ü" * 129: "v"}}], "An attribute is too long"),
-    "an empty attribute key": ([{"attributes": {"": "v"}}], "An attribute is too long"),
-    "a long attribute": ([{"attributes": {"k": "ü" * 513}}], "An attribute is too long"),
+    "a long attribute key": ([{"attributes": {"ü" * 129: "v"}}], "An attribute key is too long: it has 258 bytes"),
+    "an empty attribute key": ([{"attributes": {"": "v"}}], "An attribute has an empty key"),
+    "a long attribute": ([{"attributes": {"k": "ü" * 513}}], "An attribute value is too long: it has 1026 bytes"),
     **{
         f"the reserved attribute {each}": ([{"attributes": {each: "v"}}], f"The attribute key {each} is reserved")
         for each in ("goog-x", "GoogX", "GOOG", "googclient_deliveryattempt", "googclient_x", "Googclient_traceparent")
     },
     "a long key": ([{"data": b"x", "ordering_key": "ü" * 513}], "The ordering key is too long"),
-    "10 MB": ([{"data": b"x" * 10_000_000}], "The value for request_size is too large."),
-    "10 MiB": ([{"data": b"x" * 5_300_000}] * 2, TOO_LARGE),
-    "19 MiB": ([{"data": b"x" * (19 * 2**20)}], TOO_LARGE),
+    "20 MB": ([{"data": b"x" * 20_000_000}], "the maximum value is 20000000 (setting pubsub_max_message_bytes)."),
 }
 
 
@@ -97,6 +98,26 @@ def test_what_is_outside_the_limits_is_refused_and_nothing_is_stored(world: Worl
     assert code == "INVALID_ARGUMENT"
     assert text in said
     assert world.pulled() == []
+
+
+@pytest.mark.parametrize(("own", "most"), [
+    ({}, 10_000_000), ({"pubsub_emulator": True}, 20_000_000), ({"pubsub_max_message_bytes": 7_000}, 7_000),
+    ({"pubsub_emulator": True, "log": "kafka", "kafka_servers": "k:1"}, 10_000_000),
+])  # fmt: skip
+def test_a_request_may_have_10_mb_and_of_an_emulator_20(own: dict[str, Any], most: int) -> None:
+    settings = Settings(pubsub_port=0, **own)
+    assert [line for is_so, line in settings.mistakes() if is_so] == []
+    request = Request(topic="t", messages=[PubsubMessage(data=b"x" * (most - 20))])
+    assert len(published(request, settings.google_message_bytes)) == 1
+    request.messages[0].data += b"x" * 20
+    said = f"You passed {request.ByteSize()} in the request, but the maximum value is {most} "
+    with pytest.raises(TooLarge, match=re.escape(said)):
+        published(request, settings.google_message_bytes)
+
+
+def test_another_request_may_have_10_mib() -> None:
+    with pytest.raises(TooLarge, match=r"exceeds the limit: 10485760 bytes\. You passed 10485761 "):
+        read(types.Topic.pb(), b"x" * 10_485_761)
 
 
 def test_a_request_of_20_mib_is_ended_before_it_is_read(world: World) -> None:
@@ -191,6 +212,17 @@ def test_messages_of_a_key_come_in_order_and_after_a_nack_again_in_order(world: 
     with streaming(world, act) as came:
         wait_until(lambda: len(came) == 42)
     assert order == {"key-0": list(range(0, 40, 2)), "key-1": list(range(1, 40, 2))}
+
+
+def test_a_dead_letter_may_come_again_from_the_subscriptions_own_topic(world: World) -> None:
+    world.made(dead_letter_policy={"dead_letter_topic": world.topic(), "max_delivery_attempts": 5})
+    world.publish(b"bad")
+    for attempt in [*range(1, 6), 1]:
+        (came,) = wait_until(world.pulled)
+        assert (came.message.data, came.delivery_attempt) == (b"bad", attempt)
+        world.modify(0, came.ack_id)
+    assert came.message.attributes["CloudPubSubDeadLetterSourceDeliveryCount"] == "5"
+    assert came.message.message_id == "1"
 
 
 def test_a_message_that_fails_too_often_goes_to_the_dead_letter_topic(world: World) -> None:

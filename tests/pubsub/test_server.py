@@ -122,7 +122,7 @@ def alone(tmp_path: Path) -> Iterator[World]:
     """A service of its own: its figures are of all that it serves."""
     limits = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
     with (
-        served(tmp_path / "data", pubsub_port=0, pubsub_emulator=True, max_message_bytes=10_000_000) as service,
+        served(tmp_path / "data", pubsub_port=0, pubsub_emulator=True) as service,
         grpc.insecure_channel(service.run.pubsub, options=limits) as channel,
     ):
         yield world_at(channel, service)
@@ -262,7 +262,7 @@ def test_what_is_over_the_limits_of_a_publish_is_refused_before_it_is_parsed_or_
     attributes = Publish(messages=[Message(attributes={f"{i}": "" for i in range(count)})])
     for each in (many, attributes):
         with pytest.raises(AmsError):
-            published(read(Publish, each.SerializeToString()))
+            published(read(Publish, each.SerializeToString()), 10_000_000)
 
 
 @pytest.mark.parametrize(("kind", "said", "why"), [
@@ -300,7 +300,7 @@ TOPIC, MISSING = "projects/P/topics/Topic", "projects/P/topics/missing"
 SUBSCRIPTION = "projects/P/subscriptions/Subscription"
 PUBLISHER, SUBSCRIBER = "/google.pubsub.v1.Publisher/", "/google.pubsub.v1.Subscriber/"
 SCHEMAS = "/google.pubsub.v1.SchemaService/"
-UNREAD = {"max_message_bytes": 100_000, "max_unread_bytes": 400_000}
+UNREAD = {"max_message_bytes": 100_000, "pubsub_max_message_bytes": 66_000, "max_unread_bytes": 400_000}
 CALLS = 20
 HELD_KINDS = ("RPCState", "_ServicerContext", "AbortError", "_Stream", "_Spread")
 """What there is of each call: from there its request can be reached, and from its frames."""

@@ -48,7 +48,7 @@ export const PAGES: PageEntry[] = [
 /** The page of an address, and what its path says; what is no name is none: with a slash, a request would go elsewhere. */
 export function pageAt(path: string[]): { entry: PageEntry; params: PageProps["params"] } | null {
   for (const entry of PAGES) {
-    const named = new RegExp(`^${entry.path.replace(/:(\w+)/g, "(?<$1>[\\w-]+)")}$`).exec(path.join("/"));
+    const named = new RegExp(`^${entry.path.replace(/:(\w+)/g, "(?<$1>[\\w-][\\w.~+%-]*)")}$`).exec(path.join("/"));
     if (named) return { entry, params: { ...named.groups } };
   }
   return null;

@@ -117,8 +117,9 @@ class AccessList(NamedTuple):
         return session.call(self.get(session.project, name)).authorized_users
 
     def show(self, session: Session, name: str) -> None:
-        """Write the access list of a resource."""
-        _show(session, self.users(session, name))
+        """Write the access list of a resource, and whom a policy binds beside it in vain."""
+        found = session.call(self.get(session.project, name))
+        _show(session, found.authorized_users, found.without_effect)
 
     def replace(self, session: Session, name: str, users: list[str] | None, *, none: bool) -> None:
         """Replace the access list of a resource and write the new one.
@@ -183,5 +184,6 @@ def _split(resource: str) -> tuple[AccessList, str]:
     return _KINDS[kind], name
 
 
-def _show(session: Session, users: Sequence[str]) -> None:
-    session.show(wire.Acl(authorized_users=users), columns(("USER",), [(user,) for user in users]))
+def _show(session: Session, users: Sequence[str], in_vain: Sequence[str] = ()) -> None:
+    lines = [*users, *(f"{each} (without effect)" for each in in_vain)]
+    session.show(wire.Acl(users, in_vain), columns(("USER",), [(line,) for line in lines]))

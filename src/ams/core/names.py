@@ -1,6 +1,8 @@
 """Names and identities: what may be called how, and how references to resources are written and read.
 
-The rules are those of the HTTP contract, section 2. A name is what people see and may change; an identity (uuid) is
+The rules are those of the HTTP contract, section 2: `is_name` for all that the HTTP API makes, `is_resource_name` for
+what it finds, as clients of Google's may name topics, subscriptions, snapshots and schemas by a wider rule. A name is
+what people see and may change; an identity (uuid) is
 what logs, cursors and access lists are keyed by, so a rename or a delete-and-create-again never mixes two things up.
 """
 
@@ -37,19 +39,39 @@ SCHEMA_REVISION_ATTRIBUTE = "googclient_schemarevisionid"
 """Attributes that say which schema a message keeps, where a client of Google's Pub/Sub attached it."""
 MAX_NAME = 255
 _NAME = re.compile(r"[a-zA-Z0-9_-]+")
+_GOOGLE_NAME = re.compile(r"(?![gG][oO][oO][gG])[a-zA-Z][a-zA-Z0-9._~+%-]{2,254}")
+RESOURCE_NAME = f"[a-zA-Z0-9_-]{{1,{MAX_NAME}}}|{_GOOGLE_NAME.pattern}"  # `is_resource_name` as a regular expression
 _MAX_INT64 = 2**63 - 1
 _FEW = 4  # ack ids that are read one by one in less time than all at once
 
 
 def is_name(text: str) -> bool:
-    """Return whether `text` may name a project, topic, subscription, schema or user (contract 2)."""
+    """Return whether `text` may name what the HTTP API makes: projects, users, topics and so on (contract 2)."""
     return len(text) <= MAX_NAME and _NAME.fullmatch(text) is not None
+
+
+def is_google_name(text: str) -> bool:
+    """Return whether a client of Google's may give `text` to a topic, subscription, snapshot or schema it makes."""
+    return _GOOGLE_NAME.fullmatch(text) is not None
+
+
+def is_resource_name(text: str) -> bool:
+    """Return whether a topic, subscription, snapshot or schema may be called so, whoever made it (contract 2)."""
+    return is_name(text) or is_google_name(text)
 
 
 @functools.lru_cache(maxsize=10_000)  # asked for each name of each request; keeps good ones only, of MAX_NAME
 def checked_name(kind: str, text: str) -> str:
     """Return `text` if it is a name; raise `InvalidInput` "Invalid KIND name" if not."""
     if not is_name(text):
+        raise InvalidInput(f"Invalid {kind} name")
+    return text
+
+
+@functools.lru_cache(maxsize=10_000)
+def checked_resource_name(kind: str, text: str) -> str:
+    """Return `text` if something of this kind may be called so; raise `InvalidInput` "Invalid KIND name" if not."""
+    if not is_resource_name(text):
         raise InvalidInput(f"Invalid {kind} name")
     return text
 
@@ -102,19 +124,19 @@ def topic_reference(project: str, reference: str) -> TopicName:
     parts = reference.split("/")
     if len(parts) != 4 or parts[:3] != ["projects", project, "topics"]:
         raise InvalidInput("Invalid Topic name")
-    return TopicName(checked_name("Topic", parts[3]))
+    return TopicName(checked_resource_name("Topic", parts[3]))
 
 
 def subscription_reference(project: str, reference: str) -> SubscriptionName:
     """Read a name, or `projects/P/subscriptions/S` of this project with or without a slash; raise `InvalidInput`."""
     name = reference.removeprefix("/").removeprefix(f"projects/{project}/subscriptions/")
-    return SubscriptionName(checked_name("Subscription", name))
+    return SubscriptionName(checked_resource_name("Subscription", name))
 
 
 def snapshot_reference(project: str, reference: str) -> SnapshotName:
     """Read a name, or `projects/P/snapshots/N`, likewise; raise `InvalidInput`."""
     name = reference.removeprefix("/").removeprefix(f"projects/{project}/snapshots/")
-    return SnapshotName(checked_name("Snapshot", name))
+    return SnapshotName(checked_resource_name("Snapshot", name))
 
 
 def schema_path(project: str, schema: str) -> str:

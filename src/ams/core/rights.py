@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from ams.core.errors import InvalidInput
-from ams.core.names import is_name
+from ams.core.names import is_name, is_resource_name
 
 ANY = "*"  # any action; any resource
 MOST = 100  # rights of one token
@@ -68,7 +68,8 @@ def is_resource(text: str) -> bool:
         return True
     if len(parts) not in (2, 4) or parts[0] != "projects" or not is_name(parts[1]):
         return False
-    return len(parts) == 2 or (parts[2] in _KINDS and is_name(parts[3]))
+    is_one = is_name if parts[2:3] == ["members"] else is_resource_name
+    return len(parts) == 2 or (parts[2] in _KINDS and is_one(parts[3]))
 
 
 def allow(rights: Rights, action: str, names: Mapping[str, str]) -> bool:

@@ -33,6 +33,7 @@ MAX_PORT = 65535
 
 MIN_SEGMENT, MAX_SEGMENT = 2**20, 2**28  # the largest keeps a start short; positions are 32 bits
 MAX_RETENTION_SECONDS = 365 * 86_400  # of topics and projects too: the log keeps nothing longer
+USUAL_GOOGLE_MESSAGE, MAX_GOOGLE_MESSAGE = Bytes(10_000_000), Bytes(20_000_000)
 MAX_PULL_WAIT = 8  # seconds; clients of old give up at ten (clients.md A14)
 
 MAX_LEEWAY = 300  # seconds
@@ -275,7 +276,13 @@ class Settings(SettingsTable):
     )  # fmt: skip
     sync_interval: Seconds = setting(Seconds(0.2), "How often fsync is called when sync is interval.")
     max_body_bytes: Bytes = setting(Bytes(16 * 2**20), "Largest request body; beyond it 413.")
-    max_message_bytes: Bytes = setting(Bytes(1_500_000), "Largest stored message; beyond it 413.")
+    max_message_bytes: Bytes = setting(
+        Bytes(1_500_000), "Largest stored message that the HTTP API takes; beyond it 413."
+    )
+    pubsub_max_message_bytes: Bytes = setting(
+        Bytes(0), "Largest message, and publish request, of Google's clients as they send it; beyond it"
+        " INVALID_ARGUMENT. 0 = 10,000,000, of an emulator with its log in the data folder 20,000,000.",
+    )  # fmt: skip
     max_buffered_bytes: Bytes = setting(Bytes(256 * 2**20), "Memory for bodies being received; beyond it 503.")
     max_unread_bytes: Bytes = setting(
         Bytes(256 * 2**20),
@@ -354,6 +361,18 @@ class Settings(SettingsTable):
         False, "Whether /metrics on the operations port has labels with the names of projects and topics."
     )
 
+    @property
+    def google_message_bytes(self) -> Bytes:
+        """Bytes of the largest message, and publish request, of Google's clients as they send it."""
+        usual = MAX_GOOGLE_MESSAGE if self.pubsub_emulator and self.log == "embedded" else USUAL_GOOGLE_MESSAGE
+        return self.pubsub_max_message_bytes or usual
+
+    @property
+    def largest_stored_message(self) -> Bytes:
+        """Bytes of the largest message as it is stored, its data in base64."""
+        of_google = 0 if self.pubsub_port is None else self.google_message_bytes * 4 // 3
+        return Bytes(max(self.max_message_bytes, of_google))
+
     def mistakes(self) -> Mistakes:
         """Yield each possible mistake: whether it was made, and the line to report."""
         yield bool(self.cert) != bool(self.key), "--cert and --key go together"
@@ -372,6 +391,14 @@ class Settings(SettingsTable):
         yield (
             self.max_unread_bytes < 4 * self.max_message_bytes,
             "max_unread_bytes must not be under four times max_message_bytes",
+        )
+        yield (
+            self.pubsub_max_message_bytes > MAX_GOOGLE_MESSAGE,
+            f"pubsub_max_message_bytes must not be over {MAX_GOOGLE_MESSAGE}",
+        )
+        yield (
+            self.pubsub_port is not None and self.max_unread_bytes < 6 * self.google_message_bytes,
+            "max_unread_bytes must not be under six times pubsub_max_message_bytes",
         )
         least = self.reserve_bytes + 4 * self.segment_bytes
         yield (

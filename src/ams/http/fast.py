@@ -20,7 +20,15 @@ from ams.access.admission import Admission, Caller, bearer_of
 from ams.access.rates import ConnectionSlots, QuotaSlots, Rates
 from ams.core.ack_ids import AckIds
 from ams.core.errors import NotAuthenticated, OwnedElsewhere
-from ams.core.names import ProjectName, SubscriptionName, TopicName, UserId, ack_prefix, checked_name
+from ams.core.names import (
+    ProjectName,
+    SubscriptionName,
+    TopicName,
+    UserId,
+    ack_prefix,
+    checked_name,
+    checked_resource_name,
+)
 from ams.http import messages
 from ams.http.asgi import Receive, query_value
 from ams.http.bodies import BIG_BODY
@@ -34,6 +42,7 @@ from ams.storage.database.invalidation import Cache, Invalidations
 from ams.storage.registry.records import AttachedSchema, Subscription, Topic
 from ams.web.asgi_exchange import CONNECTION
 from ams.web.connection import HttpConnection
+from ams.wire.actions import takes_google_names
 from ams.workers import Pool
 
 CREATE_PROJECT = "projects:create"  # the one action whose project need not exist
@@ -88,7 +97,7 @@ class Gate:
         Raises `RateLimited` last, so that only requests which are let in count; one that is `counted` already does not
         count again.
         """
-        check_names(names)
+        check_names(action, names)
         caller = await self.admit_again(action, names, headers, query)
         if not counted:
             self.count_request(caller)
@@ -162,10 +171,13 @@ class Gate:
             self._rates.count_user(user.id)
 
 
-def check_names(names: Mapping[str, str]) -> None:
-    """Raise `InvalidInput` "Invalid VARIABLE name" for the first bad one in alphabetical order."""
+def check_names(action: str, names: Mapping[str, str]) -> None:
+    """Raise `InvalidInput` "Invalid VARIABLE name" for the first bad one in alphabetical order.
+
+    What is made here has a name of AMS; what is there may have one that only clients of Google's give.
+    """
     for variable in sorted(names):
-        checked_name(variable, names[variable])
+        (checked_resource_name if takes_google_names(action, variable) else checked_name)(variable, names[variable])
 
 
 _UNCLEAN = ("", ".", "..")  # parts of a path that leads to a clean one (contract 1.3), which is not found here

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 
 import ams
-from ams.core.names import MAX_NAME
+from ams.core.names import MAX_NAME, RESOURCE_NAME
 from ams.http.errors import STATUS
-from ams.wire.actions import ACTIONS, Action
+from ams.wire.actions import ACTIONS, Action, takes_google_names
 
 PARAMETERS: dict[str, tuple[str, str]] = {
     "pageSize": ("integer", "Items of a page; absent, 0 or negative: everything."),
@@ -63,6 +63,7 @@ HEADERS: dict[str, tuple[str, dict[str, Any]]] = {
 _STRUCTURED = ("application/json", "application/x-ndjson")  # forms of answers a schema says something of
 _VARIABLE = re.compile(r"{(\w+)}")
 _NAME = {"type": "string", "pattern": "^[a-zA-Z0-9_-]+$", "maxLength": MAX_NAME}
+_RESOURCE = _NAME | {"pattern": f"^({RESOURCE_NAME})$"}
 _REFERENCES = "#/components/schemas/{name}"
 _INFO = {
     "title": "ARGO Messaging Service",
@@ -109,6 +110,10 @@ def document() -> dict[str, Any]:
     }
 
 
+def _name(action: Action, variable: str) -> dict[str, Any]:
+    return _RESOURCE if takes_google_names(action.name, variable) else _NAME
+
+
 def _described(action: Action) -> dict[str, Any]:
     is_change = action.versioned and action.method != "GET"
     names = (*action.parameters, "If-Match") if is_change else action.parameters
@@ -119,7 +124,7 @@ def _described(action: Action) -> dict[str, Any]:
         "summary": action.text,
         "tags": words[-1:],  # the resource: the last word that is neither a variable nor a verb
         "parameters": [
-            *({"name": each, "in": "path", "required": True, "schema": _NAME} for each in variables),
+            *({"name": each, "in": "path", "required": True, "schema": _name(action, each)} for each in variables),
             *map(_parameter, names),
         ],
         "responses": {"200": _success(action), **_ERROR_REFERENCES},

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from ams.client.bearer import Bearer
 from ams.client.connection import Source, connection
 from ams.client.errors import BadConnection, NoService
-from ams.core.names import is_name
+from ams.core.names import is_name, is_resource_name
 from ams.pipeline.errors import WrongOption
 
 ACCESS = ("endpoint", "token", "tokenFile", "ca", "profile", "project", "retrySeconds")
@@ -131,7 +131,7 @@ def names(option: str, text: str, project: str | None) -> tuple[Name, ...]:
         owner = before if slash else project
         if owner is None:
             raise WrongOption("project", f"is needed for {option} {shortened(each)}, which does not name its project")
-        if not is_name(owner) or not is_name(name):
+        if not is_name(owner) or not is_resource_name(name):
             raise WrongOption(option, f"{shortened(each)} is no name and no PROJECT/NAME")
         found.append(Name(owner, name))
     doubled = [each for each in found if found.count(each) > 1]

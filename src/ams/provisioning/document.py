@@ -15,7 +15,7 @@ from ams.core.ack_ids import MAX_ACK_DEADLINE
 from ams.core.clock import utc_text
 from ams.core.distinguished_names import normalised
 from ams.core.errors import BadDocument
-from ams.core.names import MAX_NAME, is_name
+from ams.core.names import MAX_NAME, is_name, is_resource_name
 from ams.core.parallel_options import ORDERED, PARALLEL
 from ams.core.quotas import MAX_LIMIT, QUOTAS
 from ams.core.rights import is_resource
@@ -298,6 +298,7 @@ _PUSH: Mapping[str, Readers] = {
 }
 
 NAME_RULE = f"1 to {MAX_NAME} letters, digits, - and _"  # rule for names of AMS, for people
+_RESOURCES = frozenset({Kind.SCHEMA, Kind.TOPIC, Kind.SUBSCRIPTION})  # which clients of Google's may have named
 
 
 def read_documents(paths: Iterable[str]) -> Declared:
@@ -408,7 +409,8 @@ class _Reading:
     ) -> Iterable[tuple[Key, Value]]:
         if section in said:
             self._sections.add((project, kind))
-        return [(Key(kind, project, name), value) for name, value in _section(said, section)]
+        is_one = is_resource_name if kind in _RESOURCES else is_name
+        return [(Key(kind, project, name), value) for name, value in _section(said, section, is_one)]
 
     def _refer(self, project: str, value: Value) -> None:
         """Remember which resources a topic or subscription names."""

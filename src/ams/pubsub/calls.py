@@ -15,7 +15,7 @@ from ams.access.admission import Caller
 from ams.access.permissions import SERVICE_ADMIN
 from ams.core.errors import AlreadyExists, AmsError, NotAuthenticated, NotFound, OwnedElsewhere
 from ams.core.fair_share import FairShare
-from ams.core.names import ProjectName
+from ams.core.names import ProjectName, UserName
 from ams.core.observing import REQUEST, SCOPE
 from ams.http.asgi import project_of, usual_address
 from ams.http.auditing import AuditedRequest, Auditor
@@ -26,7 +26,7 @@ from ams.pubsub.errors import Missing, Refusal, current_task, end, forget, refus
 from ams.pubsub.fields import SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, Name
 from ams.pubsub.protos import Message
 from ams.pubsub.relaying import Relays
-from ams.pubsub.requests import Context, Headers, Scope, first_of, read, scope_of
+from ams.pubsub.requests import MOST_PAYLOAD, Context, Headers, Scope, first_of, read, scope_of
 from ams.service.delivering import UnreadAnswers
 from ams.service.projects import Projects
 from ams.storage.registry.registry import Registry
@@ -36,6 +36,7 @@ TOO_MANY_LOGINS = "Too many calls of this address wait to be let in"
 TOO_MANY_CALLS, TOO_MANY_STREAMS = "Too many calls of this user at a time", "Too many streams of this user at a time"
 PLAIN = "Connections without TLS are only taken from the proxies that the setting trusted_proxies names"
 _VARIABLES = {TOPICS: "topic", SUBSCRIPTIONS: "subscription", SNAPSHOTS: "snapshot", SCHEMAS: "schema"}
+ANYBODY = UserName("(emulator)")  # stands for callers of the emulator's port, who have no token
 _NOBODY = Caller(None, None, frozenset(), False, None)
 
 logger = structlog.get_logger("ams.pubsub")
@@ -101,7 +102,7 @@ class EmulatorDoor:
         self, action: str, names: Mapping[str, str], headers: Headers, query: bytes, *, counted: bool
     ) -> Caller:
         """Let a caller in."""
-        name, nobody = ProjectName(names["project"]), Caller(None, None, frozenset({SERVICE_ADMIN}), True, None)
+        name, nobody = ProjectName(names["project"]), Caller(None, ANYBODY, frozenset({SERVICE_ADMIN}), True, None)
         found = await self._registry.projects.find(name)
         if found is None:
             with contextlib.suppress(AlreadyExists):  # two calls may name it first
@@ -131,12 +132,14 @@ class Calls:
         *,
         most: int,
         seconds: float,
+        most_payload: int = MOST_PAYLOAD,
         proxies: Sequence[Network] = (),
         only_proxies: bool = False,
         relay: Relays | None = None,
     ) -> None:
         """`most` is how many logins, calls, and streams there may be at a time, `seconds` how long a request may take
-        to come. `ended` counts calls by their codes. With `only_proxies` no others are answered.
+        to come, `most_payload` how many bytes it may have. `ended` counts calls by their codes. With `only_proxies` no
+        others are answered.
         """
         self._door = door
         self._auditor = auditor
@@ -147,6 +150,7 @@ class Calls:
         most = max(most, 2)
         self._logins, self._calls, self._streams = FairShare[str](most), FairShare[str](most), FairShare[str](most)
         self._seconds = seconds
+        self._most_payload = most_payload
         self._proxies = proxies
         self._only_proxies = only_proxies
         self._relay = relay
@@ -178,7 +182,7 @@ class Calls:
 
         async def answer(_: Any, context: Context) -> bytes:
             async def take(_: str) -> Message:
-                return read(rpc.request, await first_of(context, self._seconds))
+                return read(rpc.request, await first_of(context, self._seconds), self._most_payload)
 
             scope = self._begin(context, method)
             try:

@@ -14,7 +14,6 @@ import grpc
 from google.rpc import error_details_pb2, status_pb2
 
 from ams.core import errors, parallel_options
-from ams.service.lookup import OWN_TOPIC
 
 DETAILS = "grpc-status-details-bin"
 _DOMAIN, _REASON = "pubsub.googleapis.com", "EXACTLY_ONCE_ACKID_FAILURE"
@@ -56,7 +55,6 @@ TEXTS: Mapping[str, str] = {
     parallel_options.BAD_BACKOFFS: (
         "The field retry_policy.minimum_backoff (10s if absent) must not be more than retry_policy.maximum_backoff."
     ),
-    OWN_TOPIC: "The field dead_letter_policy.dead_letter_topic must not be the subscription's own topic.",
 }
 """Texts that are used here instead of one that spells fields as the HTTP API does."""
 

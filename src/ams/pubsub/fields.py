@@ -1,7 +1,7 @@
 """Values that many requests have: resource names, durations, labels, update masks, pages; each with its limits.
 
-The rule for the name of a new resource is Google's where AMS has the characters for it. Names that AMS made may be
-shorter and begin with a digit: they are read as they are.
+The rule for the name of a new resource is Google's. Names that AMS made may be shorter and begin with a digit: they are
+read as they are.
 """
 
 import re
@@ -11,17 +11,16 @@ from typing import Any, NamedTuple
 
 from ams.core.clock import Milliseconds
 from ams.core.errors import InvalidInput
-from ams.core.names import is_name
+from ams.core.names import is_google_name, is_name, is_resource_name
 from ams.pubsub.errors import NotSupported
 from ams.pubsub.protos import Duration, Message, Timestamp
 from ams.storage.registry.records import PageRequest
 
 TOPICS, SUBSCRIPTIONS, SNAPSHOTS, SCHEMAS = "topics", "subscriptions", "snapshots", "schemas"
 DELETED_TOPIC, DELETED_SCHEMA = "_deleted-topic_", "_deleted-schema_"
-_NEW = re.compile(r"(?![gG][oO][oO][gG])[a-zA-Z][a-zA-Z0-9_-]{2,254}")
 _RULE = (
-    "Refer to the rule of names for more information: 3 to 255 letters, digits, dashes and underscores, a letter first,"
-    " not beginning with goog"
+    "Refer to the rule of names for more information: 3 to 255 letters, digits and -_.~+%, a letter first, not"
+    " beginning with goog"
 )
 MOST_LABELS = 64
 USUAL_PAGE, MOST_PAGE = 100, 1000
@@ -47,7 +46,13 @@ def read_name(text: str, *kinds: str) -> Name:
     parts = text.split("/")
     if len(parts) == 2 and not kinds and parts[0] == "projects" and is_name(parts[1]):
         return Name(parts[1], "", parts[1])
-    if len(parts) == 4 and parts[0] == "projects" and parts[2] in kinds and is_name(parts[1]) and is_name(parts[3]):
+    if (
+        len(parts) == 4
+        and parts[0] == "projects"
+        and parts[2] in kinds
+        and is_name(parts[1])
+        and is_resource_name(parts[3])
+    ):
         return Name(parts[1], parts[2], parts[3])
     raise _invalid(text)
 
@@ -63,7 +68,7 @@ OF_PROJECT, OF_SUBSCRIPTION = name_at("project"), name_at("subscription", SUBSCR
 
 def check_new_name(name: Name) -> None:
     """Raise `InvalidInput` unless a new resource may have this name."""
-    if not _NEW.fullmatch(name.leaf):
+    if not is_google_name(name.leaf):
         raise _invalid(name.path)
 
 

@@ -1,17 +1,20 @@
-"""The service IAMPolicy: access lists of topics and subscriptions, as policies with one role; and what one may do.
+"""The service IAMPolicy: access lists of topics and subscriptions as policies; and what one may do.
 
-On a topic the role is `roles/pubsub.publisher`, on a subscription `roles/pubsub.subscriber`; a member is
-`user:NAME OF A USER`. Roles of users in a project are given by the HTTP API only.
+On a topic the role that has an effect is `roles/pubsub.publisher`, on a subscription `roles/pubsub.subscriber`, and so
+do members `user:NAME` who are members of the project. All else is kept, and shown again, without effect. Roles of users
+in a project are given by the HTTP API only.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+import itertools
+import re
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from ams.access.admission import Caller
 from ams.access.permissions import CONSUMER, PUBLISHER
 from ams.core import errors
-from ams.core.names import SchemaName, SnapshotName, SubscriptionName, TopicName, UserId, UserName
+from ams.core.iam import USER, Binding, Bindings, Policy
+from ams.core.names import SchemaName, SnapshotName, SubscriptionName, TopicName, UserId
 from ams.core.versions import ANY_VERSION, Precondition, version_of
 from ams.pubsub import fields
 from ams.pubsub import protos as pb
@@ -19,13 +22,22 @@ from ams.pubsub.calls import Call, ChangeRpc, Rpc
 from ams.pubsub.errors import NotSupported
 from ams.pubsub.fields import SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, Name
 from ams.pubsub.protos import Message
+from ams.service.lookup import required
 from ams.service.schemas import Schemas
 from ams.service.seeking import Snapshots
 from ams.service.subscriptions import Subscriptions
 from ams.service.topics import Topics
+from ams.storage.registry.registry import Registry
 
 NAME = "google.iam.v1.IAMPolicy"
-_USER = "user:"
+_CONDITIONS = 3  # the version of policies whose bindings may have conditions
+_WITH_CONDITION = "_withcond_"
+_ROLE = re.compile(r"(roles|(projects|organizations)/[^/]+/roles)/[a-zA-Z0-9._]{1,300}")
+_MEMBER = re.compile(
+    r"allUsers|allAuthenticatedUsers|(deleted:)?(user|serviceAccount|group|domain|projectOwner|projectEditor|projectViewer"
+    r"|principal|principalSet):.{1,1000}"
+)
+_MOST_MEMBERS, _MOST_BYTES = 1_500, 64 * 1024
 _CHANGED = "There were concurrent policy changes. Please retry the whole read-modify-write with exponential backoff."
 
 
@@ -101,7 +113,10 @@ _KINDS: Mapping[str, _Kind] = {
 class IamRpcs:
     """Methods of the service IAMPolicy."""
 
-    def __init__(self, topics: Topics, subscriptions: Subscriptions, snapshots: Snapshots, schemas: Schemas) -> None:
+    def __init__(
+        self, registry: Registry, topics: Topics, subscriptions: Subscriptions, snapshots: Snapshots, schemas: Schemas
+    ) -> None:
+        self._registry = registry
         self._topics = topics
         self._subscriptions = subscriptions
         self._snapshots = snapshots
@@ -116,35 +131,27 @@ class IamRpcs:
         ]
 
     async def get(self, call: Call, request: Message) -> Message:
-        """Show the access list; what has none has an empty policy."""
-        if not _KINDS[call.name.kind].role:
-            await self._authorized(call.caller, call.name)
-            return pb.Policy()
-        return _policy(_KINDS[call.name.kind].role, await self._users(call))
+        """Show the policy."""
+        version = request.options.requested_policy_version
+        _check_version(version, "requested_policy_version")
+        return _shown(_KINDS[call.name.kind].role, await self._policy(call), version)
 
     async def set(self, call: Call, request: Message) -> Message:
-        """Replace the access list, unless the mask names other fields only."""
-        kind = _KINDS[call.name.kind]
-        if not kind.role:
-            await self._authorized(call.caller, call.name)
-            raise NotSupported(f"A policy of {call.name.kind} is not supported: only the roles in the project count.")
-        before, etag = await self._users(call), request.policy.etag
+        """Replace the policy, unless the mask names other fields only."""
+        kind, etag = _KINDS[call.name.kind], request.policy.etag
+        before = await self._policy(call)
         expected = Precondition(frozenset({etag.decode("latin-1")})) if etag else ANY_VERSION
         try:
             expected.check(lambda: before)
             if "bindings" not in _mask(request):
-                return _policy(kind.role, before)
-            users = _members(request.policy, kind.role)
-            caller = replace(call.caller, expected=expected)
-            if call.name.kind == TOPICS:
-                after = await self._topics.set_access_list(caller, TopicName(call.name.leaf), users)
-            else:
-                after = await self._subscriptions.set_access_list(caller, SubscriptionName(call.name.leaf), users)
-        except errors.NoMembers as missing:
-            raise errors.InvalidInput(missing.message) from None
+                return _shown(kind.role, before, _CONDITIONS)
+            bindings = _bindings(request.policy)
+            after = await self._registry.policies.set(
+                call.name.kind, call.caller.here.id, call.name.leaf, kind.role, bindings, expected
+            )
         except errors.ChangedMeanwhile:
             raise errors.ChangedMeanwhile(_CHANGED) from None
-        return _policy(kind.role, after)
+        return _shown(kind.role, required(after, errors.NotFound()), _CONDITIONS)
 
     async def test(self, call: Call, request: Message) -> Message:
         """Return which of the permissions who calls has; none of a resource that is missing."""
@@ -179,17 +186,36 @@ class IamRpcs:
             await self._schemas.show(caller, SchemaName(name.leaf))
         return frozenset()
 
-    async def _users(self, call: Call) -> Sequence[UserName]:
-        if call.name.kind == TOPICS:
-            return await self._topics.access_list(call.caller, TopicName(call.name.leaf))
-        return await self._subscriptions.access_list(call.caller, SubscriptionName(call.name.leaf))
+    async def _policy(self, call: Call) -> Policy:
+        await self._authorized(call.caller, call.name)
+        found = await self._registry.policies.find(call.name.kind, call.caller.here.id, call.name.leaf)
+        return required(found, errors.NotFound())
 
 
-def _policy(role: str, users: Sequence[UserName]) -> Message:
-    policy = pb.Policy(version=1, etag=version_of(users).encode())
-    if users:
-        policy.bindings.add(role=role, members=[f"{_USER}{each}" for each in users])
-    return policy
+def _shown(role: str, policy: Policy, version: int) -> Message:
+    """Show a policy in this version: before the third, conditions are told by the names of roles."""
+    shown = pb.Policy(etag=version_of(policy).encode())
+    own = [each.members for each in policy.others if each.role == role and not each.condition]
+    members = [*(f"{USER}{each}" for each in policy.users), *itertools.chain(*own)]
+    if members:
+        shown.bindings.add(role=role, members=members)
+    for each in policy.others:
+        if not each.condition:
+            if each.role != role:
+                shown.bindings.add(role=each.role, members=each.members)
+        elif version < _CONDITIONS:
+            shown.bindings.add(role=f"{each.role}{_WITH_CONDITION}{version_of(each.condition)}", members=each.members)
+        else:
+            shown.bindings.add(role=each.role, members=each.members, condition=dict(each.condition))
+    if shown.bindings:
+        has_conditions = version >= _CONDITIONS and any(each.condition for each in policy.others)
+        shown.version = _CONDITIONS if has_conditions else 1
+    return shown
+
+
+def _check_version(version: int, field: str) -> None:
+    if version not in (0, 1, _CONDITIONS):
+        raise errors.InvalidInput(f"The version of a policy is 0, 1 or 3 (argument={field}).")
 
 
 def _mask(request: Message) -> Collection[str]:
@@ -204,21 +230,27 @@ def _mask(request: Message) -> Collection[str]:
     return request.update_mask.paths or ("bindings", "etag")
 
 
-def _members(policy: Message, role: str) -> list[str]:
-    """Return the users whom a policy names; raise `InvalidInput` for what is no user, and for another role."""
-    found: dict[str, None] = {}
-    for binding in policy.bindings:
-        if binding.role != role:
-            raise errors.InvalidInput(f"Role {binding.role} is not supported for this resource: only {role} is.")
-        if binding.HasField("condition"):
-            raise errors.InvalidInput("Conditions in bindings are not supported.")
-        for member in binding.members:
-            if not member.startswith(_USER):
+def _bindings(policy: Message) -> Bindings:
+    """Return what a policy binds; raise `InvalidInput` for what is no role or member, and for too much of it."""
+    _check_version(policy.version, "policy.version")
+    found = []
+    for each in policy.bindings:
+        if not _ROLE.fullmatch(each.role) or _WITH_CONDITION in each.role:
+            raise errors.InvalidInput(f"Role {each.role} is not supported for this resource.")
+        if each.HasField("condition") and policy.version < _CONDITIONS:
+            raise errors.InvalidInput("Conditions in bindings need version 3 of the policy (argument=policy.version).")
+        for member in each.members:
+            if not _MEMBER.fullmatch(member):
                 raise errors.InvalidInput(
-                    f"The member {member} is of unknown type: only {_USER}NAME, a user of AMS, is known."
+                    f"The member {member} is of an unknown type. Please set a valid type prefix for the member."
                 )
-            found[member.removeprefix(_USER)] = None
-    return list(found)
+        condition = {field.name: value for field, value in each.condition.ListFields()}
+        if each.HasField("condition") and not each.condition.expression:
+            raise errors.InvalidInput("A condition has an expression (argument=policy.bindings.condition).")
+        found.append(Binding(each.role, tuple(each.members), condition))
+    if sum(len(each.members) for each in found) > _MOST_MEMBERS or policy.ByteSize() > _MOST_BYTES:
+        raise errors.InvalidInput(f"A policy has at most {_MOST_MEMBERS} members and {_MOST_BYTES} bytes.")
+    return tuple(found)
 
 
 def _resource(request: Message) -> Name:

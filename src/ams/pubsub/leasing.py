@@ -29,7 +29,7 @@ ORDERED = (
     "This subscription is an ordered one of AMS: it has one position for all its consumers and no leases of messages."
     " Use the AMS API for it, or a subscription of type parallel."
 )
-BAD_ID = "You have passed an invalid ack ID to the service (one of the request is none)."
+BAD_ID = "You have passed an invalid ack ID to the service (it is none that a message was given with)."
 
 
 class Leases:

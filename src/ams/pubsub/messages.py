@@ -12,15 +12,17 @@ from ams.pubsub.fields import timestamp
 from ams.service.parallel.pulling import Lot
 
 MOST_MESSAGES = 1000
-MOST_BYTES = 10_000_000  # of a publish request, and so of one message
 MOST_ATTRIBUTES, MOST_KEY, MOST_VALUE = 100, 256, 1024
 _RESERVED = "goog"
 _TRACING = frozenset({"googclient_traceparent", "googclient_tracestate", "googclient_OpenTelemetrySpanContext"})
 """Reserved names that Google's clients set themselves when tracing is on; the last by Node before 4.9."""
 
 
-def published(request: protos.Message) -> Sequence[Message]:
-    """Return the messages of a publish request; raise `InvalidInput` or `TooLarge` beyond any of Google's limits."""
+def published(request: protos.Message, most: int) -> Sequence[Message]:
+    """Return the messages of a publish request of at most so many bytes.
+
+    Raises `InvalidInput` or `TooLarge` beyond that, and beyond any of Google's limits.
+    """
     if not request.messages:
         raise InvalidInput("The value for message_count is too small. You must pass at least 1 message.")
     if len(request.messages) > MOST_MESSAGES:
@@ -28,10 +30,11 @@ def published(request: protos.Message) -> Sequence[Message]:
             f"The value for message_count is too large. You passed {len(request.messages)} in the request, but the"
             f" maximum value is {MOST_MESSAGES}."
         )
-    if request.ByteSize() > MOST_BYTES:
+    size = request.ByteSize()
+    if size > most:
         raise TooLarge(
-            f"The value for request_size is too large. You passed {request.ByteSize()} in the request, but the maximum"
-            f" value is {MOST_BYTES}."
+            f"The value for request_size is too large. You passed {size} in the request, but the maximum value is"
+            f" {most} (setting pubsub_max_message_bytes)."
         )
     if len({each.ordering_key for each in request.messages}) > 1:
         raise InvalidInput(
@@ -43,12 +46,12 @@ def published(request: protos.Message) -> Sequence[Message]:
 def _stored(message: protos.Message) -> Message:
     attributes = dict(message.attributes)
     if len(attributes) > MOST_ATTRIBUTES:
-        raise InvalidInput(f"A message has too many attributes: at most {MOST_ATTRIBUTES} are allowed.")
+        raise InvalidInput(
+            f"A message has too many attributes: it has {len(attributes)}, and at most {MOST_ATTRIBUTES} are allowed."
+        )
     for key, value in attributes.items():
         if not 0 < len(key.encode()) <= MOST_KEY or len(value.encode()) > MOST_VALUE:
-            raise InvalidInput(
-                f"An attribute is too long: a key has 1 to {MOST_KEY} bytes, a value at most {MOST_VALUE}."
-            )
+            raise _bad_attribute(len(key.encode()), len(value.encode()))
         if key[: len(_RESERVED)].lower() == _RESERVED and key not in _TRACING:
             raise InvalidInput(f"The attribute key {key} is reserved: keys must not begin with {_RESERVED}.")
     if not message.data and not attributes:
@@ -57,6 +60,14 @@ def _stored(message: protos.Message) -> Message:
         raise InvalidInput(f"The ordering key is too long: at most {messages.MAX_ORDERING_KEY} bytes are allowed.")
     data = pybase64.b64encode(message.data).decode()
     return messages.message(data, attributes, message.ordering_key, plain=True)
+
+
+def _bad_attribute(key: int, value: int) -> InvalidInput:
+    """Say what is wrong with an attribute whose key and value have so many bytes."""
+    if not key:
+        return InvalidInput("An attribute has an empty key: a key has at least 1 byte.")
+    what, size, most = ("key", key, MOST_KEY) if key > MOST_KEY else ("value", value, MOST_VALUE)
+    return InvalidInput(f"An attribute {what} is too long: it has {size} bytes, and at most {most} are allowed.")
 
 
 def received(lots: Sequence[Lot], *, with_attempt: bool) -> list[protos.Message]:

@@ -35,6 +35,7 @@ class PublisherRpcs:
     _subscriptions: Subscriptions
     _snapshots: Snapshots
     _schemas: Schemas
+    _most_bytes: int  # of a publish request, and so of one message
 
     def rpcs(self) -> list[Rpc]:
         """Return the methods."""
@@ -141,6 +142,8 @@ class PublisherRpcs:
     async def publish(self, call: Call, request: Message) -> Message:
         """Store messages; they are durable when this returns."""
         topic = await self._publisher.topic(call.caller, TopicName(call.name.leaf))
-        appended = await self._publisher.publish(topic, messages.published(request), project=call.project)
+        appended = await self._publisher.publish(
+            topic, messages.published(request, self._most_bytes), project=call.project, is_measured=True
+        )
         ids = [str(each) for each in range(appended.first, appended.first + appended.count)]
         return pb.PublishResponse(message_ids=ids)

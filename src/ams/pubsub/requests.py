@@ -26,7 +26,7 @@ Scope = MutableMapping[str, Any]  # members of an ASGI scope; and `leaf`, the la
 Headers = list[tuple[bytes, bytes]]
 
 MOST_REQUEST = 20 * 2**20  # bytes of a request that are taken in
-MOST_PAYLOAD = 10 * 2**20  # bytes of a request that is served: Google's limit, with its text
+MOST_PAYLOAD = 10 * 2**20  # bytes of a request that is served, unless a publish may have more: Google's, with its text
 MOST_ANSWER = 2**30
 AGENT = "x-ams-user-agent"  # where a node that passes a call on says what its client is
 API_KEY, USUAL_KEY = b"x-goog-api-key", b"x-api-key"
@@ -100,10 +100,13 @@ async def first_of(context: Context, seconds: float) -> bytes:
     return bytes(said)
 
 
-def read(kind: Any, said: bytes) -> Message:
+def read(kind: Any, said: bytes, most: int = MOST_PAYLOAD) -> Message:
     """Read a request; raise `InvalidInput` for what is none, so that no client sends it again, `TooLarge`."""
-    if len(said) > MOST_PAYLOAD:
-        raise TooLarge(f"Request payload size exceeds the limit: {MOST_PAYLOAD} bytes.")
+    if len(said) > most:
+        raise TooLarge(
+            f"Request payload size exceeds the limit: {most} bytes. You passed {len(said)}"
+            " (setting pubsub_max_message_bytes)."
+        )
     check_fields(kind.DESCRIPTOR, said)
     try:
         return kind.FromString(said)
@@ -118,7 +121,7 @@ def check_fields(descriptor: Any, said: bytes) -> None:
     kind = _type(descriptor)
     if kind.is_flat:
         if len(said) > MOST_FLAT:
-            raise InvalidInput(f"The request is too large: at most {MOST_FLAT} bytes are allowed.")
+            raise InvalidInput(f"The request is too large: at most {MOST_FLAT} bytes are allowed, it has {len(said)}.")
         return
     try:
         _count(kind, said, MOST_PUBLISHED if descriptor.full_name == _PUBLISH else MOST_FIELDS)

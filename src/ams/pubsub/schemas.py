@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from ams.core.errors import Conflict, InvalidInput, NotFound
-from ams.core.names import SchemaName, is_name, revision_id
+from ams.core.names import SchemaName, is_resource_name, revision_id
 from ams.pubsub import fields
 from ams.pubsub import protos as pb
 from ams.pubsub.calls import Call, ChangeRpc, Rpc
@@ -72,7 +72,7 @@ class SchemaRpcs:
     async def list(self, call: Call, request: Message) -> Message:
         """Show a page of the project's schemas, by name."""
         wanted, view = fields.page_request(request), _view(request, _BASIC)
-        if wanted.token and not is_name(wanted.token):
+        if wanted.token and not is_resource_name(wanted.token):
             raise InvalidInput("Invalid page token")
         size = min(wanted.size, _MOST_FULL) if view == _FULL else wanted.size
         found = await self._schemas.page(call.caller, wanted.token, size + 1)

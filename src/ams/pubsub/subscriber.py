@@ -84,6 +84,7 @@ class SubscriberRpcs:
             push=push,
             options=wanted.options,
             labels=labels,
+            takes_own=True,
         )
         return resources.shown_subscription(call.project, made, found)
 
@@ -116,7 +117,7 @@ class SubscriberRpcs:
             await self._require_letters(call, asked.options.dead_letter_policy)
         after, name = before, before.name
         if changes:
-            after = await self._subscriptions.change(call.caller, name, changes)
+            after = await self._subscriptions.change(call.caller, name, changes, takes_own=True)
         if "ack_deadline_seconds" in changed:
             after = await self._subscriptions.modify_ack_deadline(call.caller, name, asked.ack_deadline_seconds)
         if "labels" in changed:

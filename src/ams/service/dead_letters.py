@@ -112,10 +112,10 @@ class DeadLetters:
             name = policy.topic if policy else ""
         else:
             name = subscription.push.dead_letter_topic if subscription.push else ""
+            if name and name == subscription.topic:  # an ordered one would never get past them
+                raise Conflict(OWN_TOPIC)
         if not name:
             raise Conflict("Subscription has no dead letter topic")
-        if name == subscription.topic:
-            raise Conflict(OWN_TOPIC)
         topic = await self.registry.topics.find(subscription.project_id, TopicName(name))
         if topic is None:
             raise Conflict(NO_TOPIC)

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from ams.access.admission import Caller
 from ams.core.errors import Conflict, InvalidInput, NotAllowed, NotFound, SubscriptionGone, TopicGone
-from ams.core.names import SnapshotName, SubscriptionName, TopicName, UserName, is_name, topic_reference
+from ams.core.names import SnapshotName, SubscriptionName, TopicName, UserName, is_resource_name, topic_reference
 from ams.core.parallel_options import ParallelOptions
 from ams.core.versions import Precondition
 from ams.storage.registry.records import NO_USERS, Snapshot, Subscription, Topic, User
@@ -89,7 +89,7 @@ def check_names(names: Sequence[str]) -> None:
     """Raise `InvalidInput` for too many names of resources, and for the first that is none."""
     if len(names) > MAX_NAMES:
         raise InvalidInput(f"At most {MAX_NAMES} names")
-    if bad := next((each for each in names if not is_name(each)), None):
+    if bad := next((each for each in names if not is_resource_name(each)), None):
         raise InvalidInput(f"Invalid name: {bad[:255]}")
 
 
@@ -111,14 +111,17 @@ async def topic_of(registry: Registry, subscription: Subscription) -> Topic:
     return topic
 
 
-async def find_dead_letter_topic(registry: Registry, caller: Caller, topic: TopicName, asked: str) -> TopicName:
+async def find_dead_letter_topic(
+    registry: Registry, caller: Caller, topic: TopicName, asked: str, *, takes_own: bool = False
+) -> TopicName:
     """Return the name of the dead letter topic of a subscription to `topic`.
 
     `asked` is a name, or a reference `projects/P/topics/T` with or without a leading slash, of the caller's project.
-    Raises `InvalidInput` for anything else, and for the subscription's own topic; `TopicGone` when there is none.
+    Raises `InvalidInput` for anything else, and for the subscription's own topic unless that is taken; `TopicGone` when
+    there is none.
     """
-    name = TopicName(asked) if is_name(asked) else topic_reference(caller.here.name, asked.removeprefix("/"))
-    if name == topic:
+    name = TopicName(asked) if is_resource_name(asked) else topic_reference(caller.here.name, asked.removeprefix("/"))
+    if name == topic and not takes_own:
         raise InvalidInput(OWN_TOPIC)
     return (await find_topic(registry, caller, name)).name
 

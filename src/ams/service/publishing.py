@@ -49,11 +49,13 @@ class Publisher:
         *,
         key: str | None = None,
         is_allowed: bool = False,
+        is_measured: bool = False,
         project: str = "",
     ) -> Appended:
         """Store the messages; when it returns they are durable.
 
-        `is_allowed`: the topic's schema is known to allow them (`Validators.allow_now`). `project` is the name of the
+        `is_allowed`: the topic's schema is known to allow them (`Validators.allow_now`). `is_measured`: the caller has
+        a limit of its own for their sizes. `project` is the name of the
         topic's, for the labels of `Fitting`. No messages are no error: they store nothing, and take no key.
 
         Raises `InvalidInput` for the first that the topic's schema does not allow, and for all when a schema with an
@@ -73,7 +75,7 @@ class Publisher:
             sent = await self._fitted(topic, topic.schema, project, sent, key)
         elif topic.schema is not None and not is_allowed:
             await self._check(topic, topic.schema, sent, key)
-        if sent.largest + MESSAGE_BYTES > self.max_message_bytes:
+        if sent.largest + MESSAGE_BYTES > self.max_message_bytes and not is_measured:
             raise TooLarge
         size = sent.size + REQUEST_BYTES
         if self.stored is not None:

@@ -12,7 +12,7 @@ from ams.access.permissions import CONSUMER, PROJECT_ADMIN, SERVICE_ADMIN
 from ams.core.clock import Milliseconds
 from ams.core.errors import InvalidInput, NotAllowed
 from ams.core.messages import Stored
-from ams.core.names import Offset, SubscriptionName, TopicId, TopicName, is_name
+from ams.core.names import Offset, SubscriptionName, TopicId, TopicName, is_resource_name
 from ams.service.lookup import find_topic
 from ams.storage.log.base import Bounds, Log
 from ams.storage.registry.records import Topic
@@ -94,7 +94,7 @@ class RangeReader:
         topic = await find_topic(self.registry, caller, name)
         if caller.roles & {SERVICE_ADMIN, PROJECT_ADMIN}:
             return topic
-        if subscription is None or not is_name(subscription):
+        if subscription is None or not is_resource_name(subscription):
             raise NotAllowed
         found = await self.registry.subscriptions.find(caller.here.id, SubscriptionName(subscription))
         if found is None or found.topic != topic.name:

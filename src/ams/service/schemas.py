@@ -184,7 +184,9 @@ class Schemas:
     async def _new_name(self, caller: Caller, schema: Schema, reference: str | None) -> SchemaName | None:
         if not reference:
             return None
-        name = SchemaName(checked_name("schema", schema_reference(caller.here.name, reference)))
+        name = schema_reference(caller.here.name, reference)
+        if name != schema.name:
+            checked_name("schema", name)
         other = await self._registry.schemas.find(caller.here.id, name)
         if other is not None and other.id != schema.id:
             raise AlreadyExists("Schema already exists")

@@ -13,6 +13,7 @@ import structlog
 
 from ams.access.admission import Caller
 from ams.access.permissions import CONSUMER
+from ams.core import iam
 from ams.core.ack_ids import BAD_ACK_DEADLINE, DEFAULT_ACK_DEADLINE, MAX_ACK_DEADLINE, MIN_ACK_DEADLINE
 from ams.core.clock import Clock, Milliseconds, span_text
 from ams.core.errors import AlreadyExists, AmsError, InvalidInput, SubscriptionGone, Unavailable
@@ -110,13 +111,15 @@ class Subscriptions:
         push: AskedPush | None = None,
         options: ParallelOptions | None = None,
         labels: Mapping[str, str] = NO_LABELS,
+        takes_own: bool = False,
     ) -> Subscription:
         """Make a subscription at the present end of a topic.
 
         `topic` is a reference `projects/P/topics/T`; a deadline of 0 is the default; `push` is None for a pull
-        subscription, `options` for an ordered one. Raises, in this order: `InvalidInput` for the options, the deadline,
-        the reference; `TopicGone`; what `Pushing.for_creation` does; `TopicGone` and `InvalidInput` for the dead letter
-        topic of the options; `AlreadyExists`, `QuotaExceeded`.
+        subscription, `options` for an ordered one; `takes_own`: its dead letters may go to its own topic. Raises, in
+        this order: `InvalidInput` for the options, the deadline, the reference; `TopicGone`; what
+        `Pushing.for_creation` does; `TopicGone` and `InvalidInput` for the dead letter topic of the options;
+        `AlreadyExists`, `QuotaExceeded`.
         """
         if options is not None:
             check(options)
@@ -128,7 +131,7 @@ class Subscriptions:
         asked = self._pushing.for_creation(caller, target.name, push, parallel=is_parallel) if push else None
         config, worker = await asked if asked else (None, None)
         if options is not None:
-            letters = await self._dead_letters(caller, target.name, options.dead_letter_policy)
+            letters = await self._dead_letters(caller, target.name, options.dead_letter_policy, takes_own)
             options = replace(options, dead_letter_policy=letters)
         if await self._registry.subscriptions.find(caller.here.id, name) is not None:
             raise AlreadyExists("Subscription already exists")
@@ -149,8 +152,10 @@ class Subscriptions:
         await self._pushing.created(made)
         return made
 
-    async def change(self, caller: Caller, name: SubscriptionName, changes: Changes) -> Subscription:
-        """Change options of a parallel subscription; return it as it is then.
+    async def change(
+        self, caller: Caller, name: SubscriptionName, changes: Changes, *, takes_own: bool = False
+    ) -> Subscription:
+        """Change options of a parallel subscription; return it as it is then. `takes_own` as of `create`.
 
         Raises, in this order: `InvalidInput` for the options, `NotFound`, `Conflict` for an ordered subscription,
         `InvalidInput` and `TopicGone` for the dead letter topic.
@@ -160,7 +165,7 @@ class Subscriptions:
         options = parallel_options(subscription.parallel)
         letters = changes.get("dead_letter_policy")
         if letters is not None:
-            found = await self._dead_letters(caller, subscription.topic, letters)
+            found = await self._dead_letters(caller, subscription.topic, letters, takes_own)
             changes = {**changes, "dead_letter_policy": found}
         is_new = changes.get("enable_exactly_once_delivery") and not options.enable_exactly_once_delivery
         if is_new and not options.detached and self._cover is not None:
@@ -236,6 +241,10 @@ class Subscriptions:
         await self.show(caller, name)
         return await self._registry.subscriptions.access_list(caller.here.id, name)
 
+    async def bound_without_effect(self, caller: Caller, name: SubscriptionName) -> Sequence[str]:
+        """Return whom an IAM policy of Google's clients binds in vain, a line each."""
+        return iam.lines(await self._registry.policies.find("subscriptions", caller.here.id, name))
+
     async def set_access_list(self, caller: Caller, name: SubscriptionName, users: Sequence[str]) -> Sequence[UserName]:
         """Replace the access list and return it.
 
@@ -267,11 +276,12 @@ class Subscriptions:
         return len(missing)
 
     async def _dead_letters(
-        self, caller: Caller, topic: TopicName, asked: DeadLetterPolicy | None
+        self, caller: Caller, topic: TopicName, asked: DeadLetterPolicy | None, takes_own: bool
     ) -> DeadLetterPolicy | None:
         if asked is None:
             return None
-        return replace(asked, topic=await find_dead_letter_topic(self._registry, caller, topic, asked.topic))
+        found = await find_dead_letter_topic(self._registry, caller, topic, asked.topic, takes_own=takes_own)
+        return replace(asked, topic=found)
 
 
 def _check_parallel_deadline(seconds: int) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from ams.access.admission import Caller
 from ams.access.permissions import PUBLISHER
+from ams.core import iam
 from ams.core.clock import Milliseconds
 from ams.core.errors import AlreadyExists, AmsError, InvalidInput, NotFound, TopicGone, Unavailable
 from ams.core.names import SchemaName, SubscriptionName, TopicName, UserName, new_topic_id, schema_reference
@@ -107,6 +108,10 @@ class Topics:
         """Return who is on the topic's access list, in stored order; raise `NotFound`."""
         await self.show(caller, name)
         return await self.registry.topics.access_list(caller.here.id, name)
+
+    async def bound_without_effect(self, caller: Caller, name: TopicName) -> Sequence[str]:
+        """Return whom an IAM policy of Google's clients binds in vain, a line each."""
+        return iam.lines(await self.registry.policies.find("topics", caller.here.id, name))
 
     async def set_access_list(self, caller: Caller, name: TopicName, users: Sequence[str]) -> Sequence[UserName]:
         """Replace the access list and return it; raise `NotFound` for users who are no members, then for the topic."""

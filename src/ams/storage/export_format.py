@@ -12,6 +12,7 @@ import msgspec
 from ams.core.ack_ids import DEFAULT_ACK_DEADLINE, MAX_ACK_DEADLINE
 from ams.core.clock import DAY
 from ams.core.errors import InvalidInput
+from ams.core.iam import Bindings
 from ams.core.messages import Stored
 from ams.core.parallel_options import ParallelOptions
 from ams.core.push_config import PushConfig
@@ -156,6 +157,7 @@ class Schema(Line, tag="schema"):
     id: str | None = None
     created_on: Time | None = None
     last_revision: Number | None = None  # the highest ever, where that was deleted: it is not given again
+    iam: Bindings = ()  # bindings of its IAM policy that have no effect
 
 
 class Topic(Line, tag="topic"):
@@ -174,6 +176,7 @@ class Topic(Line, tag="topic"):
     tally: Tally | None = None
     days: tuple[Day, ...] = ()
     labels: Mapping[str, str] = {}
+    iam: Bindings = ()  # bindings of its IAM policy that have no effect
     deleted_schema: Literal["", "JSON", "BINARY"] = ""  # the encoding of its schema, which was deleted since
 
 
@@ -206,6 +209,7 @@ class Subscription(Line, tag="subscription"):
     tally: Tally | None = None
     parallel: ParallelOptions | None = None  # of a parallel subscription; None: an ordered one
     labels: Mapping[str, str] = {}
+    iam: Bindings = ()  # bindings of its IAM policy that have no effect
 
 
 class Snapshot(Line, tag="snapshot"):
@@ -219,6 +223,7 @@ class Snapshot(Line, tag="snapshot"):
     floor: Count = 0  # all messages before it were done
     done: tuple[tuple[Count, Count], ...] = ()  # above the floor, likewise
     labels: Mapping[str, str] = {}
+    iam: Bindings = ()  # bindings of its IAM policy that have no effect
 
 
 class Registration(Person, tag="registration"):

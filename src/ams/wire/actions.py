@@ -282,3 +282,10 @@ UNRECORDED = frozenset({"schemas:validateMessage", "schemas:dryRun", "push:lease
 """
 RECORDED = frozenset(name for name, each in ACTIONS.items() if each.method != "GET") - UNRECORDED.union(HOT)
 """Actions of which the audit log may have events."""
+_RESOURCES = frozenset({"topic", "subscription", "snapshot", "schema"})
+_CREATIONS = frozenset({"topics:create", "subscriptions:create", "snapshots:create", "schemas:create"})
+
+
+def takes_google_names(action: str, variable: str) -> bool:
+    """Return whether a name in the path of an action may be one that only clients of Google's give (contract 2)."""
+    return variable in _RESOURCES and action not in _CREATIONS

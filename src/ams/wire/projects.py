@@ -117,6 +117,8 @@ class Acl(Object, frozen=True):
     """Names of users, in stored order (contract 8 and 9.2)."""
 
     authorized_users: Sequence[str]
+    without_effect: Sequence[str] = ()
+    """`ROLE: MEMBER` for each whom an IAM policy of Google's clients binds in vain; told by GET only."""
 
 
 class TopicOffsets(Object, frozen=True):

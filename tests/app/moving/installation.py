@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 
@@ -12,14 +13,18 @@ from ams.app.moving.exporting import Installation
 from ams.app.serving import running
 from ams.app.wiring.engines import open_engines
 from ams.core.clock import DAY, Clock, ManualClock, Milliseconds, day_of, day_text, publish_time
+from ams.core.iam import Binding
 from ams.core.issuer import Issuer, RoleRule
-from ams.core.names import Offset
+from ams.core.messages import message
+from ams.core.names import Offset, SubscriptionId, new_topic_id, new_uuid
 from ams.core.offsets import bitmap_of
+from ams.core.parallel_options import DeadLetterPolicy, ParallelOptions
 from ams.core.rights import Right
 from ams.core.settings import Settings
 from ams.core.supervisor import Supervisor
+from ams.core.versions import ANY_VERSION
 from ams.storage.files import Disk
-from ams.storage.registry.records import SchemaUse, UserDetails
+from ams.storage.registry.records import SchemaContent, SchemaUse, UserDetails
 from ams.storage.registry.registry import Registry
 from tests.support.program_keys import public_key
 from tests.support.waiting import PATIENCE_SECONDS
@@ -34,6 +39,7 @@ ISSUER = Issuer(
     roles=(RoleRule("urn:mace:example.org:group:vo:role=member", "P", ("publisher",)),),
 )  # fmt: skip
 TOPICS = ("full", "partly", "quiet", "emptied")
+GOOGLES = "a.b~c+d%25-e"  # name of a topic, a subscription and a schema that a client of Google's made
 SUBS = ("fresh", "halfway", "behind", "done", "of-a-topic-that-is-gone", "pushed", "parallel")
 
 
@@ -138,6 +144,7 @@ async def _furnish_without_service(opened: Installation) -> str:
     """
     registry = opened.registry
     await _label(registry)
+    await _make_as_google(opened)
     parallel = next(each for each in await registry.subscriptions.all() if each.name == "parallel")
     topic = (await opened.cursors.places())[parallel.id].topic
     ranges = [(Offset(60), Offset(90)), (Offset(95), Offset(97))]
@@ -169,6 +176,24 @@ async def _label(registry: Registry) -> None:
     await registry.topics.set_labels(project.id, "partly", {"of": "a topic"})
     await registry.subscriptions.set_labels(project.id, "working", {"of": "a subscription"})
     await registry.snapshots.set_labels(project.id, "before", {"of": "a snapshot"})
+
+
+async def _make_as_google(opened: Installation) -> None:
+    registry = opened.registry
+    project = await registry.projects.find("P")
+    assert project is not None
+    await registry.schemas.create(project.id, GOOGLES, SchemaContent("avro", '{"type": "string"}', None))
+    topic = new_topic_id()
+    await opened.log.create(topic, label=f"P.{GOOGLES}")
+    await registry.topics.create(topic, project.id, GOOGLES, GOOGLES)
+    await opened.log.append(topic, [message("MQ=="), message("Mg==")])
+    subscription = SubscriptionId(new_uuid())
+    await opened.cursors.create(subscription, topic, Offset(1))
+    options = ParallelOptions(dead_letter_policy=DeadLetterPolicy(GOOGLES, 5))
+    await registry.subscriptions.create(subscription, project.id, GOOGLES, GOOGLES, 10, options=options)
+    bindings = (Binding("roles/pubsub.viewer", ("group:ops@example.com",), {"expression": "true"}),)
+    for kind in ("topics", "subscriptions", "schemas"):
+        await registry.policies.set(kind, project.id, GOOGLES, "", bindings, ANY_VERSION)
 
 
 async def _schemas(api: Api) -> None:
@@ -226,8 +251,8 @@ async def _register(api: Api) -> None:
 
 async def told(api: Api, clock: ManualClock) -> Told:
     """Ask all there is to ask that moves nothing; return the answers by what was asked."""
-    topics = [f"/projects/P/topics/{each}" for each in TOPICS]
-    subs = [f"/projects/P/subscriptions/{each}" for each in SUBS]
+    topics = [f"/projects/P/topics/{quote(each)}" for each in (*TOPICS, GOOGLES)]
+    subs = [f"/projects/P/subscriptions/{quote(each)}" for each in (*SUBS, GOOGLES)]
     paths = [
         "/users?pageSize=1000", "/users?details=true", "/projects", "/registrations",
         _window(clock), "/projects/P/members?details=true",

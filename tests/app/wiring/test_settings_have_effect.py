@@ -55,6 +55,7 @@ ELSEWHERE = {
     "http/test_rates.py::test_a_user_beyond_its_rate_is_told_when_to_come_back": "user_requests_per_second",
     "http/test_named_tokens.py::test_where_tokens_are_shown_once_only_what_makes_one_shows_it": "show_tokens",
     "app/wiring/test_service.py::test_an_emulator_asks_for_no_token_and_makes_projects": "pubsub_emulator",
+    "pubsub/test_messages.py::test_a_request_may_have_10_mb_and_of_an_emulator_20": "pubsub_max_message_bytes",
     "pubsub/test_access.py::test_a_token_comes_as_bearer_or_as_an_api_key": "pubsub_port",
     "service/push/test_runner.py::test_a_message_is_delivered_and_acknowledged": "push_allow push_ca_file",
     "app/wiring/test_service.py::test_a_start_with_push_makes_the_worker_beside_the_first_administrator": (

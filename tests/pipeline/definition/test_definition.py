@@ -85,7 +85,7 @@ sink:
   table: ../../etc
 """
     assert mistakes(tmp_path, text) == [
-        (2, "'no name' is no name: letters, digits, - and _"),
+        (2, "'no name' is no name of a topic or subscription"),
         (7, "no type 'strng'; did you mean string?, [TYPE], or names with types"),
         (9, "'source' is taken: every row has it"), (11, "no column 'wal'; did you mean wall?"),
         (12, "no step 'explod'; did you mean explode?"), (13, "filter needs boolean, not double"),

@@ -183,7 +183,7 @@ GIVEN = {"archive": "a", "topic": "GARDEN/plants", "to": "again"}
 @pytest.mark.parametrize(("options", "said"), [
     ({"topic": "plants"}, "option topic: 'plants' is no PROJECT/TOPIC"),
     ({"topic": "a/b/c"}, "option topic: 'a/b/c' is no PROJECT/TOPIC"),
-    ({"to": "a.b"}, "option to: 'a.b' is no name"), ({"name": ""}, "option name: '' is no name"),
+    ({"to": "a@b"}, "option to: 'a@b' is no name"), ({"name": ""}, "option name: '' is no name"),
     ({"start": "2024-03-05"}, "option start: '2024-03-05' is no time such as"),
     ({"start": "0001-01-01T00:00:00+14:00"}, "option start: '0001-01-01T00:00:00.14:00' is no time such as"),
     ({"stop": "soon"}, "option stop: 'soon' is no time"),

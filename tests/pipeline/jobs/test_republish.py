@@ -17,7 +17,7 @@ from tests.pipeline.garden import Garden
     ({"topics": []}, "option topics: at least one is read"),
     ({"topics": ["a"]}, "option rules: there are none and no default"),
     ({"topics": ["a"], "default": ["a"]}, "a is read and written"),
-    ({"topics": ["a"], "default": ["b.c"]}, "'b.c' is no name of a topic"),
+    ({"topics": ["a"], "default": ["b@c"]}, "'b@c' is no name of a topic"),
     ({"topics": ["a"], "default": ["b", "b"]}, "stands there twice"),
     ({"topics": ["a"], "default": [""]}, "a topic has a name"),
     ({"topics": ["a"], "rules": [{"attribute": "x", "to": ["S_{x"]}]}, "is no name of a topic"),

@@ -1,10 +1,12 @@
 """Every promise of `ams.storage.log.base.Log`, for every engine; keys and totals are in `test_keys`."""
 
 import asyncio
+import base64
 
 import pytest
 
 from ams.core.errors import LogUnavailable, TooLarge, TopicGone
+from ams.core.messages import message
 from ams.core.names import TopicId, new_topic_id
 from ams.storage.log.base import Bounds, Log
 from tests.storage.log.engines import HOUR, Engine, all_fragments, fragments, new_topic, numbered, texts
@@ -67,6 +69,17 @@ async def test_messages_and_appends_larger_than_a_record_are_whole(log: Log, top
 
     assert (answer.first, answer.count) == (2, 500)
     assert await all_fragments(log, topic) == fragments([*large, *many])
+
+
+async def test_topics_have_any_names_and_the_largest_message_of_googles_clients(log: Log):
+    large = [message(base64.b64encode(bytes(range(250)) * 40_000).decode(), plain=True)]
+    for name in ("a.b~c+d%25-e", "a%2Fb", "ends.", "%~+" * 84):
+        topic = new_topic_id()
+        await log.create(topic, label=f"P.{name}")
+        assert (await log.append(topic, large if name == "ends." else texts("a"))).first == 0
+        assert topic in await log.topics()
+        if name == "ends.":
+            assert await all_fragments(log, topic) == fragments(large)
 
 
 async def test_a_read_returns_no_more_than_asked_for_but_one_message_at_least(log: Log, topic: TopicId):

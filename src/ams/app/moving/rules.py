@@ -15,7 +15,7 @@ from ams.core.ack_ids import MIN_ACK_DEADLINE
 from ams.core.errors import InvalidInput, Unusable
 from ams.core.issuer import checked as checked_issuer
 from ams.core.messages import MAX_ORDERING_KEY, is_ordering_key
-from ams.core.names import checked_name, is_uuid
+from ams.core.names import checked_name, checked_resource_name, is_uuid
 from ams.core.parallel_options import check as check_options
 from ams.core.public_keys import PublicKey
 from ams.core.push_config import (
@@ -126,7 +126,7 @@ class Rules:
 
     def _begin_log(self, line: Log) -> None:
         self._leave_log()
-        name = (checked_name("project", line.project), checked_name("topic", line.topic))
+        name = (checked_name("project", line.project), checked_resource_name("topic", line.topic))
         if name in self._logs:
             raise InvalidInput(f"a second log of topic {line.topic} of project {line.project}")
         self._identity("topic", line.id)
@@ -203,7 +203,7 @@ class Rules:
     def _subscription(self, line: Subscription) -> None:
         self._new_in_project("subscription", line.project, line.name)
         self._identity("subscription", line.id)
-        checked_name("topic", line.topic)
+        checked_resource_name("topic", line.topic)
         self._check_position(line.project, line.topic, line.offset, line.done)
         self._listed(line.authorized)
         _check_push(line)
@@ -268,7 +268,7 @@ class Rules:
 
     def _new_in_project(self, what: str, project: str, name: str) -> None:
         self._known_project(project)
-        self._once(f"a second {what} {name} of project {project}", what, project, checked_name(what, name))
+        self._once(f"a second {what} {name} of project {project}", what, project, checked_resource_name(what, name))
 
     def _new_of_user(self, what: str, user: str, name: str) -> None:
         self._once(f"a second {what} {name} of user {user}", what, user, checked_name(what, name))
@@ -363,7 +363,7 @@ def _check_config(push: PushConfig) -> None:
     if not push.dead_letter_topic and attempts:
         raise InvalidInput("max_delivery_attempts without a dead_letter_topic")
     if push.dead_letter_topic:
-        checked_name("dead letter topic", push.dead_letter_topic)
+        checked_resource_name("dead letter topic", push.dead_letter_topic)
         if not 1 <= attempts <= MAX_ATTEMPTS:
             raise InvalidInput(f"max_delivery_attempts {attempts}, and there are 1 to {MAX_ATTEMPTS}")
 
@@ -377,8 +377,8 @@ def _check_parallel(line: Subscription) -> None:
     if line.ack_deadline_seconds < MIN_ACK_DEADLINE:
         raise InvalidInput(f"ack_deadline_seconds of a parallel subscription is {MIN_ACK_DEADLINE} or more")
     letters = line.parallel.dead_letter_policy
-    if letters is not None and checked_name("dead letter topic", letters.topic) == line.topic:
-        raise InvalidInput("a dead letter topic that is the subscription's own")
+    if letters is not None:
+        checked_resource_name("dead letter topic", letters.topic)
 
 
 def _check_days(days: Iterable[Day]) -> None:

@@ -8,7 +8,7 @@ import msgspec
 
 from ams.client import wire
 from ams.core.ack_ids import DEFAULT_ACK_DEADLINE
-from ams.core.names import is_name
+from ams.core.names import is_name, is_resource_name
 from ams.core.parallel_options import PARALLEL
 from ams.core.push_config import (
     AUTOGEN,
@@ -45,7 +45,7 @@ class Named(NamedTuple):
 def named(path: str) -> Named:
     """Cut a resource name `/projects/P/subscriptions/S`; raise `Invalid` for anything else."""
     found = _PATH.fullmatch(path)
-    if found is None or not is_name(found[1]) or not is_name(found[2]):
+    if found is None or not is_name(found[1]) or not is_resource_name(found[2]):
         raise Invalid(f"Invalid subscription, {path[:300]!r}")
     return Named(found[1], found[2])
 

@@ -354,7 +354,7 @@ def routes(
 def client_of(settings: Settings) -> HttpClient:
     """Return what other nodes are asked by; raise `BadSettings`."""
     tls = trust(settings.node_ca_file, "node_ca_file") if settings.node_ca_file else None
-    content = settings.max_pull_bytes + settings.max_message_bytes
+    content = settings.max_pull_bytes + settings.largest_stored_message
     return HttpClient(
         Guard(EVERYWHERE),
         tls,

@@ -22,6 +22,7 @@ from ams.pubsub.iam import IamRpcs
 from ams.pubsub.leasing import Leases, LeasingRpcs
 from ams.pubsub.publisher import PublisherRpcs
 from ams.pubsub.relaying import Relays
+from ams.pubsub.requests import MOST_PAYLOAD, MOST_REQUEST
 from ams.pubsub.rest import Rest, refusal_of
 from ams.pubsub.schemas import SchemaRpcs
 from ams.pubsub.server import answering
@@ -59,7 +60,13 @@ async def pubsub(
     streams = Streams(leases, calls, made.slots.streams, relays)
     services = {
         publisher.NAME: PublisherRpcs(
-            cases.topics, cases.publisher, cases.retention, cases.subscriptions, cases.snapshots, cases.schemas
+            cases.topics,
+            cases.publisher,
+            cases.retention,
+            cases.subscriptions,
+            cases.snapshots,
+            cases.schemas,
+            settings.google_message_bytes,
         ).rpcs(),
         subscriber.NAME: [
             *SubscriberRpcs(
@@ -68,7 +75,7 @@ async def pubsub(
             *LeasingRpcs(leases, made.slots.waiting_pulls).rpcs(),
         ],
         schemas.NAME: SchemaRpcs(cases.schemas).rpcs(),
-        iam.NAME: IamRpcs(cases.topics, cases.subscriptions, cases.snapshots, cases.schemas).rpcs(),
+        iam.NAME: IamRpcs(made.registry, cases.topics, cases.subscriptions, cases.snapshots, cases.schemas).rpcs(),
     }
     proxies = networks(settings.trusted_proxies, "trusted_proxies")
     limits = ListenerLimits(connections=connections, unshared=proxies)
@@ -131,6 +138,7 @@ def _calls(settings: Settings, made: Service, certificate: Certificate | None, r
         made.deliverer.unread,
         most=settings.max_connections,
         seconds=settings.request_seconds,
+        most_payload=MOST_PAYLOAD if settings.google_message_bytes < MOST_PAYLOAD else MOST_REQUEST,
         proxies=proxies,
         only_proxies=is_plain,
         relay=relay,

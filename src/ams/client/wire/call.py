@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import NoneType
 from typing import Any, Generic, NamedTuple, TypeVar, cast
+from urllib.parse import quote
 
 import msgspec
 
 from ams.client.errors import InvalidInput
-from ams.wire.actions import ACTIONS
+from ams.wire.actions import ACTIONS, takes_google_names
 
 T = TypeVar("T")
 Json = dict[str, Any]
@@ -18,7 +19,8 @@ Json = dict[str, Any]
 
 _VARIABLE = re.compile(r"{(\w+)}")
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,255}")
-"""What a name may be (contract 2); here too, because this package depends on the wire only."""
+_RESOURCE = re.compile(r"[a-zA-Z0-9_-]{1,255}|(?![gG][oO][oO][gG])[a-zA-Z][a-zA-Z0-9._~+%-]{2,254}")
+"""What may be called how (contract 2); here too, because this package depends on the wire only."""
 
 
 class Versioned(NamedTuple, Generic[T]):
@@ -113,7 +115,8 @@ def call_of(
     method, path, kinds = _request_of(action)
     content = body if body is None or isinstance(body, bytes) else json_body(body)
     read = reader(answer)  # type: ignore[arg-type]  # a type is hashable
-    return Call(method, path % tuple(map(segment, kinds, names)), read, content, query or {}, headers or {}, repeatable)
+    segments = [quote(checked(kind, name, action), safe="") for kind, name in zip(kinds, names, strict=True)]
+    return Call(method, path % tuple(segments), read, content, query or {}, headers or {}, repeatable)
 
 
 @functools.cache
@@ -123,11 +126,12 @@ def _request_of(action: str) -> tuple[str, str, list[str]]:
     return row.method, _VARIABLE.sub("%s", row.whole_path), _VARIABLE.findall(row.whole_path)
 
 
-def segment(kind: str, text: str) -> str:
-    """Return a name as it stands in a path; raise `InvalidInput` for what the service would refuse (contract 2).
+def checked(kind: str, text: str, action: str = "") -> str:
+    """Return a name of this kind in a request of `action`; raise `InvalidInput` for what the service would refuse.
 
-    Checked before sending, because a slash, a colon or a dot would ask for another resource than the one named.
+    Checked before sending (contract 2), because a slash or a colon would ask for another resource than the one named.
     """
-    if not _NAME.fullmatch(text):
+    rule = _RESOURCE if takes_google_names(action, kind) else _NAME
+    if not rule.fullmatch(text):
         raise InvalidInput(f"Invalid {kind} name", 400, "INVALID_ARGUMENT")
     return text

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from ams.client.wire.call import Call, call_of, page, segment
+from ams.client.wire.call import Call, call_of, checked, page
 from ams.wire.messages import AckBody, PullBody, Received
 from ams.wire.projects import AccessListChange, Acl, NewAccessList
 from ams.wire.push import (
@@ -125,7 +125,7 @@ def create_subscription(
 
     `parallel` are the options of a parallel subscription; without them it is an ordered one.
     """
-    reference = f"projects/{project}/topics/{segment('topic', topic)}"
+    reference = f"projects/{project}/topics/{checked('topic', topic)}"
     options = {} if parallel is None else {"type": "parallel", **msgspec.structs.asdict(parallel)}
     body = NewSubscription(topic=reference, ack_deadline_seconds=ack_deadline, push_config=push, **options)
     return call_of("subscriptions:create", Subscription, project, subscription, body=body)
@@ -289,7 +289,7 @@ def get_snapshot(project: str, snapshot: str) -> Call[Snapshot]:
 
 def create_snapshot(project: str, snapshot: str, subscription: str) -> Call[Snapshot]:
     """Remember where a parallel subscription of the project stands."""
-    body = NewSnapshot(segment("subscription", subscription))
+    body = NewSnapshot(checked("subscription", subscription))
     return call_of("snapshots:create", Snapshot, project, snapshot, body=body)
 
 

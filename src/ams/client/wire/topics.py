@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from ams.client.wire.call import Call, call_of, given, json_body, page, segment
+from ams.client.wire.call import Call, call_of, checked, given, json_body, page
 from ams.client.wire.subscriptions import zulu
 from ams.wire.messages import Message, Published, ReadMessage
 from ams.wire.projects import (
@@ -213,13 +213,13 @@ def validate_message(project: str, schema: str, message: Message) -> Call[Valida
 
 def dry_run(project: str, schema: str, topic: str, messages: int = 100) -> Call[DryRun]:
     """Ask which of the newest messages of a topic a schema would refuse; nothing changes."""
-    reference = f"projects/{segment('project', project)}/topics/{segment('topic', topic)}"
+    reference = f"projects/{checked('project', project)}/topics/{checked('topic', topic)}"
     return call_of("schemas:dryRun", DryRun, project, schema, body=DryRunBody(reference, messages))
 
 
 def schema_name(project: str, schema: str) -> str:
     """Return the resource name of a schema; raise `InvalidInput` for what the service would refuse."""
-    return f"projects/{segment('project', project)}/schemas/{segment('schema', schema)}"
+    return f"projects/{checked('project', project)}/schemas/{checked('schema', schema)}"
 
 
 def _known(part: Mapping[str, Any] | None) -> dict[str, Any] | None:

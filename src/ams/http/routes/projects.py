@@ -145,7 +145,7 @@ class TopicRoutes:
 
     async def topics_acl(self, call: Call) -> Versioned:
         listed = await self._topics.access_list(call.caller, call.topic)
-        return Versioned(wire.Acl(listed), listed)
+        return Versioned(wire.Acl(listed, await self._topics.bound_without_effect(call.caller, call.topic)), listed)
 
     async def topics_modify_acl(self, call: Call) -> None:
         names = read_access_list(await call.body(), _BAD_ACCESS_LIST)

@@ -110,7 +110,8 @@ class SubscriptionRoutes:
 
     async def subscriptions_acl(self, call: Call) -> Versioned:
         listed = await self._subscriptions.access_list(call.caller, call.subscription)
-        return Versioned(Acl(listed), listed)
+        in_vain = await self._subscriptions.bound_without_effect(call.caller, call.subscription)
+        return Versioned(Acl(listed, in_vain), listed)
 
     async def subscriptions_modify_acl(self, call: Call) -> None:
         names = read_access_list(await call.body(), _BAD_ACCESS_LIST)

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType
 
 from ams.core.errors import BadDocument
-from ams.core.names import is_name
+from ams.core.names import is_resource_name
 from ams.core.yaml_tree import Value, bad
 from ams.pipeline.columns import PLACE
 from ams.pipeline.errors import Finding, WrongDefinition, WrongOption
@@ -125,8 +125,8 @@ def check_name(value: Value, name: str, beside: Iterable[str] = (), taken: Colle
 def resource_name(value: Value) -> str:
     """Read the name of a topic or a subscription."""
     name = value.text()
-    if not is_name(name):
-        raise bad(value.place, f"{name[:64]!r} is no name: letters, digits, - and _")
+    if not is_resource_name(name):
+        raise bad(value.place, f"{name[:64]!r} is no name of a topic or subscription")
     return name
 
 

@@ -16,9 +16,6 @@ from pyspark.sql.types import DataType
 
 from ams.pipeline.errors import Broken
 from ams.pipeline.jobs.fields import coding_of, in_utf8, is_broken, json_text, parse_with_mark
-
-
-from ams.pipeline.jobs.fields import in_utf8
 from ams.validation.protobuf import ProtobufSchema
 
 Record = Mapping[str, Any]

@@ -12,7 +12,7 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ams.core.names import is_name
+from ams.core.names import is_name, is_resource_name
 from ams.pipeline import checkpoint
 from ams.pipeline.errors import ChangedDefinition, StaleCheckpoint, WrongOption
 from ams.pipeline.jobs.archive import Selection, archived
@@ -55,11 +55,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Seconds the service knows idempotency keys: at most its `idempotency_window` and the time messages are kept."""
 
     def __post_init__(self) -> None:
-        if not all(is_name(each) for each in self.place) or len(self.place) != 2:
+        if len(self.place) != 2 or not is_name(self.place[0]) or not is_resource_name(self.place[1]):
             raise WrongOption("topic", f"{self.topic!r} is no PROJECT/TOPIC")
-        for option in ("to", "name"):
-            if not is_name(getattr(self, option)) or len(self.name) > 64:
-                raise WrongOption(option, f"{getattr(self, option)!r} is no name")
+        if not is_resource_name(self.to):
+            raise WrongOption("to", f"{self.to!r} is no name")
+        if not is_name(self.name) or len(self.name) > 64:
+            raise WrongOption("name", f"{self.name!r} is no name")
         for option in ("start", "stop"):
             text = getattr(self, option)
             if text and moment(text) is None:

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 from ams.client import wire
 from ams.client.errors import NotAllowed, NotFound
+from ams.core.names import RESOURCE_NAME
 from ams.pipeline.checkpoint import CHECKPOINT
 from ams.pipeline.columns import BROKEN, MESSAGES
 from ams.pipeline.errors import WrongOption
@@ -36,8 +37,9 @@ ORDER = ("source", "offset", "copy")
 ORIGIN_TOPIC, ORIGIN_OFFSET = "ams-origin-topic", "ams-origin-offset"
 
 _HOLE = re.compile(r"\{([^{}]+)\}")
-_LITERAL = re.compile(r"[a-zA-Z0-9_-]*")
-_NAME = r"^[a-zA-Z0-9_-]{1,255}\z"
+_LITERAL = re.compile(r"[a-zA-Z0-9._~+%-]*")
+_THERE = rf"^(?:{RESOURCE_NAME})\z"  # names of topics that are there
+_MADE = r"^[a-zA-Z0-9_-]{1,255}\z"  # of topics that may be made by the job
 _TARGETS = "array<struct<name:string,topic:string>>"
 
 
@@ -103,7 +105,7 @@ def run(run: Run, options: Options) -> None:
 
     def handle(batch: DataFrame, batch_id: int) -> None:
         with ExitStack() as stack:
-            copies = judged = stack.enter_context(persisted(_routed(batch, options.rules, options.default, barred)))
+            copies = judged = stack.enter_context(persisted(_routed(batch, options, barred)))
             topics = copies.where("to IS NOT NULL").select("to").distinct().collect()
             rules = _rules_of(target, (each.to for each in topics))
             if rules:
@@ -118,23 +120,24 @@ def run(run: Run, options: Options) -> None:
 def _check_names(names: Sequence[str]) -> None:
     for name in names:
         if not all(_LITERAL.fullmatch(text) for text in _HOLE.split(name)[::2]):
-            raise ValueError(f"{name!r} is no name of a topic: letters, digits, -, _ and {{ATTRIBUTE}}")
+            raise ValueError(f"{name!r} is no name of a topic: letters, digits, - _ . ~ + % and {{ATTRIBUTE}}")
         if not name:
             raise ValueError("a topic has a name")
     if len(set(names)) < len(names):
         raise ValueError("a topic stands there twice")
 
 
-def _routed(messages: DataFrame, rules: Sequence[Rule], default: Sequence[str], barred: Sequence[str]) -> DataFrame:
+def _routed(messages: DataFrame, options: Options, barred: Sequence[str]) -> DataFrame:
     """Return a row for each copy: the columns of a message, `copy` (a number), and `to` or the `reason` for none."""
-    targets = _targets(default)
-    for rule in reversed(rules):
+    targets = _targets(options.default)
+    for rule in reversed(options.rules):
         targets = F.when(_holds(rule), _targets(rule.to)).otherwise(targets)
     copies = messages.select(*MESSAGES.names, F.posexplode(targets).alias("copy", "target"))
     name, topic = F.col("target.name"), F.col("target.topic")
+    a_name = _MADE if options.create_topics else _THERE
     reason = (
         F.when(topic.isNull(), F.concat(F.lit("it lacks an attribute that makes the name of the topic "), name))
-        .when(~topic.rlike(_NAME), F.concat(F.lit("its attributes make no name of a topic for "), name))
+        .when(~topic.rlike(a_name), F.concat(F.lit("its attributes make no name of a topic for "), name))
         .when(topic.isin(*barred), F.concat(F.lit("it would go back to where it was read from, by "), name))
     )
     told = copies.withColumn("reason", reason)

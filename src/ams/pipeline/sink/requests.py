@@ -45,7 +45,7 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegralType, Map
 from ams.client import wire
 from ams.client.errors import AlreadyExists, ClientError, Conflict, InvalidInput, NotAllowed, NotFound, TooLarge
 from ams.core.messages import MAX_ORDERING_KEY, is_ordering_key
-from ams.core.names import is_name
+from ams.core.names import is_resource_name
 from ams.pipeline.columns import PLACE
 from ams.pipeline.errors import WrongOption, WrongRow
 from ams.pipeline.options import Limits, Writing
@@ -160,7 +160,7 @@ class Rows:
         return f"{row} ({values[:200]})"
 
     def _lane(self, topic: str | None, lane: int | None) -> Lane:
-        if topic is None or not is_name(topic):
+        if topic is None or not is_resource_name(topic):
             raise self._wrong(f"{topic!r} is no name of a topic")
         if LANE in self._layout.columns and lane is None:
             raise self._wrong("has no lane")

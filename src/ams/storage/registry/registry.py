@@ -22,6 +22,7 @@ from ams.storage.registry.idempotency import IdempotencyRecords
 from ams.storage.registry.keys import SigningKeyRecords, encrypt_anew
 from ams.storage.registry.logins import BindingRecords, IssuerRecords, NamedTokenRecords
 from ams.storage.registry.parallel import SnapshotRecords
+from ams.storage.registry.policies import PolicyRecords
 from ams.storage.registry.projects import ProjectRecords, QuotaRecords
 from ams.storage.registry.push import PushSecretRecords
 from ams.storage.registry.resources import SubscriptionRecords, TopicRecords
@@ -61,6 +62,7 @@ class Registry:
         self.schemas = SchemaRecords(shared)
         self.subscriptions = SubscriptionRecords(shared)
         self.snapshots = SnapshotRecords(shared)
+        self.policies = PolicyRecords(shared)
         self.push_secrets = PushSecretRecords(shared)
         self.signing_keys = SigningKeyRecords(shared)
         self.projects = ProjectRecords(shared)

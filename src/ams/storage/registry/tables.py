@@ -14,6 +14,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.schema import SchemaItem
 
+from ams.core.iam import Bindings
 from ams.core.parallel_options import ParallelOptions
 from ams.core.push_config import PushConfig
 from ams.core.rights import Right, Rights
@@ -114,6 +115,23 @@ class _Json(sa.TypeDecorator[Mapping[str, Any]]):
         return _object.decode(value) if value else {}
 
 
+class _Bindings(_Structure):
+    """A column of bindings of IAM policies; null: no bindings."""
+
+    cache_ok = True
+
+    def process_bind_param(self, value: Bindings | None, dialect: sa.Dialect) -> str | None:
+        return super().process_bind_param(value or None, dialect)
+
+    def process_result_value(self, value: str | None, dialect: sa.Dialect) -> Bindings:
+        found: Bindings | None = super().process_result_value(value, dialect)
+        return found or ()
+
+
+def _iam_column() -> sa.Column[Bindings]:
+    return sa.Column("iam", _Bindings(Bindings), comment="JSON list of IAM bindings without effect; null: none")
+
+
 def _label_column() -> sa.Column[Mapping[str, str]]:
     return sa.Column("labels", _Json, comment="JSON object of texts; null: none")
 
@@ -209,6 +227,7 @@ topics = _identified(
     sa.Column("retention", sa.BigInteger, comment="milliseconds; null: the project's, then the log's default"),
     *_times("created_on"),
     _label_column(),
+    _iam_column(),
     sa.Column("deleted_schema", sa.String(8), comment="what encoding was said of a schema that is deleted; null: none"),
     sa.UniqueConstraint("project_id", "name"),
     sa.Index("topics_by_project", "project_id", "number", "created_on"),
@@ -227,6 +246,7 @@ subscriptions = _identified(
         "used_on", sa.BigInteger, comment="milliseconds since the epoch, of one that goes unused; null: not noted"
     ),
     _label_column(),
+    _iam_column(),
     sa.UniqueConstraint("project_id", "name"),
     sa.Index("subscriptions_by_topic", "project_id", "topic"),
     sa.Index("subscriptions_by_project", "project_id", "number", "created_on"),
@@ -245,6 +265,7 @@ snapshots = _numbered(
     sa.Column("done", sa.LargeBinary, nullable=False, comment="those done above it (ams.core.offsets)"),
     *_times("created_on", "expires_on"),
     _label_column(),
+    _iam_column(),
     sa.UniqueConstraint("project_id", "name"),
     sa.Index("snapshots_by_expiry", "expires_on"),
 )
@@ -271,6 +292,7 @@ schemas = _identified(
     sa.Column("name", sa.Text, nullable=False),
     sa.Column("revision", sa.Integer, nullable=False, comment="the newest"),
     *_times("created_on"),
+    _iam_column(),
     sa.Column(
         "last_revision", sa.Integer, comment="the highest there ever was, where it was deleted; null: the newest"
     ),

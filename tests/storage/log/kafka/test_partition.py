@@ -1,17 +1,19 @@
 """Options of the engine, names of topics on Kafka, and reading which the brokers list."""
 
+import re
+
 import pytest
 from aiokafka.protocol.metadata import MetadataResponse_v5
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ams.core.errors import BadSettings
-from ams.core.names import new_topic_id
+from ams.core.names import RESOURCE_NAME, new_topic_id
 from ams.storage.log.kafka.options import KafkaOptions, access, addresses
 from ams.storage.log.kafka.partition import MAX_NAME, Listed, Partition, listed, partition_in, partition_of
 from ams.storage.log.kafka.topics import new_configs
 
-LABELS = st.from_regex(r"[a-zA-Z0-9_-]{1,255}\.[a-zA-Z0-9_-]{1,255}", fullmatch=True)
+LABELS = st.from_regex(rf"[a-zA-Z0-9_-]{{1,255}}\.({RESOURCE_NAME})", fullmatch=True)
 PREFIXES = st.from_regex(r"[a-zA-Z0-9_-]{1,64}", fullmatch=True)
 
 
@@ -20,6 +22,7 @@ def test_a_name_tells_its_topic_whatever_people_call_it(prefix: str, label: str,
     partition = partition_of(prefix, new_topic_id(), label, first)
     assert len(partition.name) <= MAX_NAME
     assert partition_in(prefix, partition.name) == partition
+    assert re.fullmatch("[a-zA-Z0-9._-]+", partition.name)
 
 
 @given(prefix=PREFIXES, other=PREFIXES, label=LABELS)

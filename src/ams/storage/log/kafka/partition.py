@@ -17,6 +17,7 @@ from ams.core.names import Offset, TopicId, topic_id
 MAX_NAME = 249  # characters of a Kafka topic's name
 PREFIX = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _NAME = re.compile(r"(?P<prefix>[a-zA-Z0-9_-]+)\.(?:.*\.)?(?P<identity>[0-9a-f]{32})(?:-(?P<first>\d{1,18}))?")
+_REFUSED = re.compile(r"[^a-zA-Z0-9._-]")  # characters of our names that Kafka's cannot have
 FIRST = Offset(0)
 _COUNT = struct.Struct(">i")
 _LENGTH = struct.Struct(">h")
@@ -32,9 +33,10 @@ class Partition(NamedTuple):
 
 
 def partition_of(prefix: str, topic: TopicId, label: str = "", first: Offset = FIRST) -> Partition:
-    """Return where a new topic goes; `label` is cut to what fits."""
+    """Return where a new topic goes; `label` is written in the characters that Kafka allows, and cut to what fits."""
     end = f".{bytes(topic).hex()}" + (f"-{first}" if first else "")
-    cut = label[: MAX_NAME - len(prefix) - len(end) - 1]
+    written = _REFUSED.sub(lambda found: f"_{ord(found[0]):02X}", label)
+    cut = written[: MAX_NAME - len(prefix) - len(end) - 1]
     return Partition(topic, f"{prefix}.{cut}{end}" if cut else f"{prefix}{end}", first)
 
 

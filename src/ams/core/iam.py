@@ -1,0 +1,55 @@
+"""Bindings of IAM policies that have no effect here: kept as clients of Google's set them, and shown again."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+USER = "user:"
+
+
+class Binding(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A role and its members, under a condition if there is one."""
+
+    role: str
+    members: tuple[str, ...] = ()
+    condition: Mapping[str, str] = {}  # `expression`, and so on; empty: none
+
+
+Bindings = tuple[Binding, ...]
+
+
+class Policy(NamedTuple):
+    """What a resource has of a policy."""
+
+    users: Sequence[str]  # names of users on the access list, in stored order
+    others: Bindings  # without effect
+
+
+def lines(policy: Policy | None) -> tuple[str, ...]:
+    """Return `ROLE: MEMBER` for each who is bound without effect."""
+    others = policy.others if policy else ()
+    return tuple(
+        f"{each.role}: {member}{', under a condition' if each.condition else ''}"
+        for each in others
+        for member in each.members
+    )
+
+
+def split(bindings: Iterable[Binding], role: str, known: Collection[str]) -> Policy:
+    """Split what a policy asks for: users of `known` who get the role of the resource's access list, and all else.
+
+    A binding under a condition is for nobody, as conditions are not judged here.
+    """
+    users: dict[str, None] = {}
+    others: dict[tuple[str, str], tuple[Binding, dict[str, None]]] = {}
+    for each in bindings:
+        is_list = each.role == role and not each.condition
+        listed = [name for name in each.members if is_list and name.startswith(USER) and name[len(USER) :] in known]
+        users |= dict.fromkeys(name[len(USER) :] for name in listed)
+        rest = dict.fromkeys(name for name in each.members if name not in listed)
+        if rest:
+            key = each.role, msgspec.json.encode(each.condition, order="sorted").decode()
+            others.setdefault(key, (each, {}))[1].update(rest)
+    kept = (msgspec.structs.replace(each, members=tuple(rest)) for each, rest in others.values())
+    return Policy(list(users), tuple(kept))

@@ -117,6 +117,7 @@ class Walk(RuleBasedStateMachine):
         """Who has messages of keys that were given in this run, and have not failed, come back or been done since."""
         self.streams = [KeyConsumer(), KeyConsumer()]
         self.asks: KeyConsumer | None = None  # who gets what was found
+        self.unleased: set[int] = set()  # could not be settled while being taken back: without a lease for now
 
     @initialize(keyed=st.sampled_from([True, True, False]), exactly_once=st.booleans())
     def begin(self, keyed: bool, exactly_once: bool) -> None:
@@ -152,7 +153,7 @@ class Walk(RuleBasedStateMachine):
         self.newest = {}
         self.heirs, self.hand_outs = self.hand_outs, {}
         self.finished_by, self.nacked_by = {}, {}
-        self.out, self.streams = {}, [KeyConsumer(), KeyConsumer()]
+        self.out, self.unleased, self.streams = {}, set(), [KeyConsumer(), KeyConsumer()]
 
     @rule(count=st.integers(1, 6))
     def publish(self, count: int) -> None:
@@ -331,6 +332,10 @@ class Walk(RuleBasedStateMachine):
                 self.finished_by.pop(offset, None)
             for offset in settling.failures:
                 self.nacked_by.pop(offset, None)
+            taken = {offset for each in self.open if each is not settling for offset in each.taken_back}
+            self.unleased |= taken.intersection(offset for _, offsets in settling.leases for offset in offsets)
+            for offset in self.unleased.intersection(settling.taken_back) - taken:
+                self._end(offset)
             return
         self.done.update(settling.done)
         for offset, count in settling.failures.items():
@@ -351,6 +356,7 @@ class Walk(RuleBasedStateMachine):
         self.newest[offset].deadline = -1
         self.reserved.pop(offset, None)
         self.out.pop(offset, None)
+        self.unleased.discard(offset)
 
     @precondition(lambda self: self.open)
     @rule(fails=seldom)

@@ -1,5 +1,6 @@
 """Ordering keys: which consumer gets how many messages of one, and what comes again when one of them fails."""
 
+import asyncio
 from collections.abc import Sequence
 
 import pytest
@@ -196,6 +197,31 @@ async def test_what_fails_between_a_read_and_a_lease_comes_before_what_was_read(
 
     assert await site.pull(window=stream) == []
     assert await site.offsets(window=stream) == [0, 1, 2]
+
+
+@ORDERED
+async def test_a_nack_and_an_acknowledgement_behind_it_that_cannot_be_stored_leave_the_key_in_order(site: Site) -> None:
+    await publish(site, *"aaa")
+    given = await site.pull(2)
+    with failing(site.engines.cursors, "settle", CursorsUnavailable):
+        found = await asyncio.gather(site.acknowledge(given[1:]), site.nack(given[:1]), return_exceptions=True)
+    assert [type(each) for each in found] == [CursorsUnavailable] * 2
+    await site.acknowledge(given[:1])
+    site.engines.clock.advance(LATE)
+    assert await site.offsets() == [1, 2]
+
+
+@ORDERED
+async def test_a_stream_forgets_what_was_ready_for_it_before_a_move(site: Site) -> None:
+    await publish(site, *"aaaa")
+    stream = Window(1, MANY)
+    assert await site.offsets(window=stream) == [0]
+    assert await site.pull(window=Window(9, MANY)) == []
+    assert stream.ready
+    site.working.opened.forget((await site.subscription()).id)
+    stream.messages = 4
+
+    assert await site.offsets(window=stream) == [0, 1, 2, 3]
 
 
 @ORDERED

@@ -203,10 +203,10 @@ class Backlog:
         while (own or self._ready) and len(found) < most:
             is_own = bool(own) and not (self._ready and self._ready[0] < own[0])
             offset = heapq.heappop(own if is_own else self._ready)
-            if not self._may_take(offset, consumer) or found[-1:] == [offset]:
-                continue
-            found.append(offset)
             queue = self.keys.get(offset)
+            if not self._may_take(offset, consumer) or found[-1:] == [offset] or (is_own and queue is None):
+                continue  # a stream may know messages of before the subscription was opened anew
+            found.append(offset)
             if queue is not None:
                 self.keys.take(queue, consumer, self.done.__contains__)
                 self._offer(queue, asks=consumer)
@@ -416,7 +416,7 @@ class Backlog:
         behind, leases = self._end_behind(settling.failures)
         settling.leases += leases
         settling.taken_back = dict.fromkeys(behind, Mark(self.run, self._ids.number))
-        self.failures.being_stored.update(behind)
+        self.failures.being_taken.update(behind)
 
     def _end_behind(self, offsets: Collection[Offset]) -> tuple[list[Offset], list[tuple[HandOut, list[Offset]]]]:
         """End the leases of what is out behind messages, and not one of them; return it, and the leases."""
@@ -453,7 +453,8 @@ class Backlog:
             self._forget(settling.done)
         if not settling.failures:
             return
-        self.failures.being_stored.difference_update(settling.failures, settling.taken_back)
+        self.failures.being_stored.difference_update(settling.failures)
+        self.failures.end_taking(settling.taken_back)
         if self.keys:
             for offset in sorted((*settling.failures, *settling.taken_back)):
                 self.keys.take_back(offset)
@@ -475,13 +476,20 @@ class Backlog:
         self._ids.finishers.forget(settling.done)
         for offset in settling.failures:
             self._ids.nacks.discard(offset)
-        self.failures.being_stored.difference_update(settling.failures, settling.taken_back)
+        self.failures.being_stored.difference_update(settling.failures)
+        self.failures.end_taking(settling.taken_back)
         for lease, offsets in settling.leases:
             kept = [each for each in offsets if each not in self.done and not self._is_back(lease, each)]
             if kept:
                 self.leases.lease_again(lease, kept, lease.deadline)
+        for offset in sorted(settling.taken_back):
+            queue = self.keys.get(offset)
+            if queue is not None and offset in queue.out and self._is_free(offset):  # nor could it be settled itself
+                self._ids.overtaken.add(offset)
+                self.keys.take_back(offset)
         if self.keys:
-            self._offer_next([offset for _, offsets in settling.leases for offset in offsets])
+            settled = [offset for _, offsets in settling.leases for offset in offsets]
+            self._offer_next([*settled, *settling.taken_back])
 
     def lose(self, offsets: Sequence[Offset]) -> None:
         """Note that messages do not exist any more."""
@@ -548,12 +556,14 @@ class Backlog:
 
     def _takes(self, queue: KeyQueue, consumer: KeyConsumer | None) -> bool:
         """Return whether a consumer may have the next message of a key: not while a failure in it is being stored."""
-        return queue.takes(consumer) and not (queue.out and next(reversed(queue.out)) in self.failures.being_stored)
+        return queue.takes(consumer) and not (queue.out and self.failures.has(next(reversed(queue.out))))
 
     def _is_back(self, lease: HandOut, offset: Offset) -> bool:
-        """Return whether a message was taken back while it was being settled by a lease of this run."""
+        """Return whether a message was, or is being, taken back while it was being settled by a lease of this run."""
         queue = self.keys.get(offset)
-        return queue is not None and offset not in queue.out and not self._ids.is_of_before(lease)
+        if queue is None or self._ids.is_of_before(lease):
+            return False
+        return offset not in queue.out or offset in self.failures.being_taken
 
     def _is_free(self, offset: Offset) -> bool:
         in_hands = offset in self.leases or offset in self.done.being_stored or self.failures.has(offset)

@@ -251,6 +251,7 @@ class HandOutIds:
             and not (self._failures.has_failed_out(offset) and offset < scan)  # it is being put aside
             and offset not in self._leases
             and offset not in self._failures.being_stored
+            and offset not in self._failures.being_taken
             and offset not in self.overtaken
             and (given.run, given.number) > self.taken_back.get(offset, NEVER)
             and offset not in named.from_before

@@ -129,6 +129,8 @@ class Failures:
         self.counts = dict(counts)
         self.being_stored: set[Offset] = set()
         """Messages whose failure is being written; nobody has them until that is known."""
+        self.being_taken: Counter[Offset] = Counter()
+        """Messages behind some whose failure is being written, of their ordering key, by how many: nobody has them."""
         self.dead: list[Offset] = []
         """Messages to be put aside as dead letters. The sweeper takes them from here."""
         self.dying: set[Offset] = set()
@@ -163,11 +165,18 @@ class Failures:
         self.dying.add(offset)
 
     def has(self, offset: Offset) -> bool:
-        """Return whether nobody may have a message: its failure is being stored, or it is to be put aside."""
-        return offset in self.being_stored or offset in self.dying
+        """Return whether nobody may have a message: a failure is being stored, or it is to be put aside."""
+        return offset in self.being_stored or offset in self.dying or offset in self.being_taken
+
+    def end_taking(self, offsets: Collection[Offset]) -> None:
+        """Note that the failure is stored, or cannot be, for which messages are being taken back."""
+        for offset in offsets:
+            self.being_taken[offset] -= 1
+            if not self.being_taken[offset]:
+                del self.being_taken[offset]
 
     def has_any(self, offsets: Collection[int]) -> bool:
-        """Return whether `has` holds for one of these."""
+        """Return whether `has` holds for one of these, which have no ordering keys."""
         return not (self.being_stored.isdisjoint(offsets) and self.dying.isdisjoint(offsets))
 
     def are_done(self, offsets: Sequence[Offset]) -> None:

@@ -30,7 +30,7 @@ comes back, leaves nothing to others.
 """
 
 import heapq
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -150,7 +150,7 @@ class Backlog:
     @property
     def is_again_ready(self) -> bool:
         """True if something is to be given again, to whomever."""
-        while self._ready and not self._may_take(self._ready[0], None):
+        while self._ready and not self._may_take(self._ready[0], self.keys.get(self._ready[0]), None):
             heapq.heappop(self._ready)
         return bool(self._ready)
 
@@ -204,8 +204,10 @@ class Backlog:
             is_own = bool(own) and not (self._ready and self._ready[0] < own[0])
             offset = heapq.heappop(own if is_own else self._ready)
             queue = self.keys.get(offset)
-            if not self._may_take(offset, consumer) or found[-1:] == [offset] or (is_own and queue is None):
-                continue  # a stream may know messages of before the subscription was opened anew
+            if is_own and queue is None:  # the stream has it from before the subscription was opened anew
+                continue
+            if not self._may_take(offset, queue, consumer) or found[-1:] == [offset]:
+                continue
             found.append(offset)
             if queue is not None:
                 self.keys.take(queue, consumer, self.done.__contains__)
@@ -345,7 +347,8 @@ class Backlog:
                     self._ids.nacks.put(offset, lease.text)
             self.leases.end(lease, offsets)
             self._fail(settling, lease, offsets)
-        self._take_back(settling)
+        if self.keys:
+            self._take_back(settling)
         return settling
 
     def release(self, ids: AckIds, now: Milliseconds) -> list[AckId]:
@@ -357,7 +360,7 @@ class Backlog:
         released = [offset for _, offsets in named.leases for offset in offsets]
         for lease, offsets in named.leases:
             self.leases.end(lease, offsets)
-        behind, _ = self._end_behind(released)
+        behind = self._end_behind(released)[0] if self.keys else ()
         self._ids.overtaken.update(released, behind)
         self.give_back(sorted(released))
         return named.late
@@ -381,10 +384,11 @@ class Backlog:
                 self.failures.die(each)
             else:
                 self.give_back([each])
-        firsts = self._firsts([offset for _, offsets in settling.leases for offset in offsets])
+        if self.keys:
+            self._fail_in_order(settling)
+            return settling
         for lease, offsets in settling.leases:
-            self._fail(settling, lease, [each for each in offsets if self._has_failed(each, firsts)])
-        self._take_back(settling)
+            self._fail(settling, lease, offsets)
         return settling
 
     def put_aside(self, offset: Offset) -> Settling:
@@ -406,10 +410,17 @@ class Backlog:
         settling.failures.update(self.failures.begin(offsets))
         settling.failed_with.update(dict.fromkeys(offsets, lease.holder))
 
-    def _has_failed(self, offset: Offset, firsts: Mapping[KeyQueue, Offset]) -> bool:
-        """Return whether a message failed whose lease has ended: of those out of an ordering key the first one has."""
-        queue = self.keys.get(offset) if firsts else None
-        return queue is None or offset not in queue.out or firsts[queue] == offset
+    def _fail_in_order(self, settling: Settling) -> None:
+        """Let messages fail whose leases have ended: of those out of an ordering key the first one has failed."""
+        firsts = self._firsts([offset for _, offsets in settling.leases for offset in offsets])
+
+        def has_failed(offset: Offset) -> bool:
+            queue = self.keys.get(offset)
+            return queue is None or offset not in queue.out or firsts[queue] == offset
+
+        for lease, offsets in settling.leases:
+            self._fail(settling, lease, [each for each in offsets if has_failed(each)])
+        self._take_back(settling)
 
     def _take_back(self, settling: Settling) -> None:
         """Take back what is out behind the messages that fail, of their ordering keys."""
@@ -438,7 +449,7 @@ class Backlog:
     def _firsts(self, offsets: Iterable[Offset]) -> dict[KeyQueue, Offset]:
         """Return the first of these messages that is out of each ordering key."""
         firsts: dict[KeyQueue, Offset] = {}
-        for offset in offsets if self.keys else ():
+        for offset in offsets:
             queue = self.keys.get(offset)
             if queue is not None and offset in queue.out:
                 firsts[queue] = min(offset, firsts.get(queue, offset))
@@ -454,11 +465,12 @@ class Backlog:
         if not settling.failures:
             return
         self.failures.being_stored.difference_update(settling.failures)
-        self.failures.end_taking(settling.taken_back)
+        if settling.taken_back:
+            self.failures.end_taking(settling.taken_back)
+            self._ids.taken_back |= {each: mark for each, mark in settling.taken_back.items() if each not in self.done}
         if self.keys:
             for offset in sorted((*settling.failures, *settling.taken_back)):
                 self.keys.take_back(offset)
-        self._ids.taken_back |= {each: mark for each, mark in settling.taken_back.items() if each not in self.done}
         for offset, failures in settling.failures.items():
             if offset in self.done:  # retention took it meanwhile
                 continue
@@ -468,7 +480,8 @@ class Backlog:
                 self._hold_back(offset, wait, now, settling.failed_with[offset])
             elif offset < self.scan:  # else it is found dead when it is looked at
                 self.failures.die(offset)
-        self._offer_next(settling.taken_back)  # those that failed may be lost meanwhile
+        if settling.taken_back:
+            self._offer_next(settling.taken_back)  # those that failed may be lost meanwhile
 
     def not_stored(self, settling: Settling) -> None:
         """Let leases go on as they were: nothing of it is on disk."""
@@ -520,7 +533,8 @@ class Backlog:
 
     def _forget(self, offsets: Sequence[Offset]) -> None:
         self.failures.are_done(offsets)
-        self._ids.forget(offsets)
+        if self._ids.overtaken or self._ids.taken_back:
+            self._ids.forget(offsets)
         if self.keys:
             for offset in offsets:
                 self._free_key(offset)
@@ -547,9 +561,8 @@ class Backlog:
             if queue is not None:
                 self._offer(queue)
 
-    def _may_take(self, offset: Offset, consumer: KeyConsumer | None) -> bool:
-        """Return whether a consumer may be given a message that is to be given again."""
-        queue = self.keys.get(offset)
+    def _may_take(self, offset: Offset, queue: KeyQueue | None, consumer: KeyConsumer | None) -> bool:
+        """Return whether a consumer may be given a message that is to be given again; `queue`: of its key."""
         if queue is not None and not (queue.next == offset and self._takes(queue, consumer)):
             return False
         return self._is_free(offset)

@@ -271,11 +271,9 @@ class HandOutIds:
 
     def forget(self, offsets: Iterable[Offset]) -> None:
         """Forget messages that are done."""
-        if self.overtaken:
-            self.overtaken.difference_update(offsets)
-        if self.taken_back:
-            for offset in offsets:
-                self.taken_back.pop(offset, None)
+        self.overtaken.difference_update(offsets)
+        for offset in offsets if self.taken_back else ():
+            self.taken_back.pop(offset, None)
 
     def retain(self, oldest: Offset) -> None:
         """Forget messages below an offset."""

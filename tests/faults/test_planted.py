@@ -15,6 +15,7 @@ import pytest
 
 from ams.core.messages import Message
 from ams.core.names import Offset, TopicId
+from ams.pubsub import messages
 from ams.service import subscriptions
 from ams.service.dead_letters import DeadLetters
 from ams.service.parallel.backlog import Backlog
@@ -177,6 +178,7 @@ async def fail_first(trial: Trial) -> None:
     if given:
         await trial.worker.settle(NACK, [*firsts.values()])
         await trial.worker.settle(ACK, [each for each in given if firsts[ordering_key(each.name)] is not each])
+        await trial.worker.pull(MESSAGES)
 
 
 async def dawdle(trial: Trial) -> None:
@@ -255,6 +257,11 @@ def end_no_lease(patch: Patch) -> None:
     patch.setattr(Backlog, "acknowledge", lambda backlog, ids, _: whole(backlog, ids, cast("Any", 0)))
 
 
+def turn_answers_round(patch: Patch) -> None:
+    whole = messages.received
+    patch.setattr(messages, "received", lambda *lots, **more: whole(*lots, **more)[::-1])
+
+
 FORGET_ACKS = change_stored(lambda change: change._replace(done=()))
 LOSE_LETTERS = replace(DeadLetters, "put", AsyncMock())
 FREE_ALL_KEYS = replace(KeyQueue, "takes", lambda *_: True)
@@ -292,7 +299,7 @@ OF_STREAMS = {
     "acks are forgotten": (FORGET_ACKS, BY_STREAM, "came back: message"),
     "acks are forgotten, exactly once": (FORGET_ACKS, ONCE_BY_STREAM, "came back: message"),
     "dead letters are lost": (LOSE_LETTERS, BY_STREAM, FORGOTTEN),
-    "keys hold nothing up": (FREE_ALL_KEYS, KEYED_BY_STREAM, "out of order: of key"),
+    "answers are the wrong way round": (turn_answers_round, KEYED_BY_STREAM, "out of order: of key"),
 }
 
 

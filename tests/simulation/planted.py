@@ -15,7 +15,7 @@ from ams.core.clock import Milliseconds
 from ams.core.retention_clock import RetentionClock
 from ams.service.parallel.backlog import Backlog
 from ams.service.parallel.hand_out_ids import HandOutIds
-from ams.service.parallel.message_state import OrderingKeys
+from ams.service.parallel.message_state import KeyQueue
 from ams.storage.cursors import sqlite
 from ams.storage.cursors.sqlite import SqliteCursors
 from ams.storage.database.invalidation import Invalidations
@@ -105,8 +105,8 @@ def id_of_an_earlier_lease() -> Planted:
 
 
 def keys_out_of_order() -> Planted:
-    """Messages of an ordering key do not wait for each other."""
-    return replace(OrderingKeys, "begin", return_value=True)
+    """Messages of an ordering key are given to anybody."""
+    return replace(KeyQueue, "takes", return_value=True)
 
 
 def short_leases() -> Planted:

@@ -270,7 +270,7 @@ async def test_damaged_entries_harm_no_other(nodes: Nodes, connection: "postgres
     taken = await one.take_over(SUB, TOPIC)
     await one.take_over(OTHER_SUB, TOPIC)
     await settle(one, taken, done((3, 5)))
-    await connection.execute("UPDATE acks SET entry = '\\x01aabbccdd90'::bytea")
+    await connection.execute("UPDATE acks SET entry = '\\x03aabbccdd90'::bytea")
 
     damaged, sound = await asyncio.gather(
         two.take_over(SUB, TOPIC), two.take_over(OTHER_SUB, TOPIC), return_exceptions=True

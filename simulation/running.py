@@ -18,9 +18,11 @@ from simulation.histories.parallel_laws import Parallel
 from simulation.histories.scene import is_at_end
 from simulation.laws import broken_laws, left_over
 from simulation.node import PULL_WAIT_SECONDS, Node, settings_for
+from simulation.operations import positions, ranges, schemas
 from simulation.process import SimProcess
 from simulation.scenario import OF_THE_CLOCK, PROFILES, PROJECTS, SLOWING, Operation, Scenario
 from simulation.seams import installed
+from simulation.sqlite_files import sqlite_files
 from simulation.workload import Actor, Stage
 from simulation.world import World
 
@@ -52,7 +54,7 @@ def run(scenario: Scenario, *, keeps_trace: bool = False) -> Result:
     with _folder() as folder, _without_collections():
         node = Node(world, folder, settings_for(folder))
         faults = Faults(node)
-        with installed(world, node.note):
+        with installed(world, node.note), sqlite_files().mounted(folder, node.disk):
             clients = SimProcess(world, "clients")
             try:
                 play = _Play(scenario, node, faults, traffic)
@@ -81,7 +83,7 @@ class _Play:
         self._scenario, self._node, self._faults, self._traffic = scenario, node, faults, traffic
         kinds = {each.kind for each in scenario.faults}
         has_pauses, self._has_right_clock = bool(kinds & SLOWING), not kinds & OF_THE_CLOCK
-        self._stages = [Stage(project, node, traffic, has_pauses) for project in PROJECTS]
+        self._stages = [Stage(project, node, traffic, has_pauses, self._has_right_clock) for project in PROJECTS]
 
     async def run(self) -> list[str]:
         node = self._node
@@ -102,6 +104,9 @@ class _Play:
             await last.look()
             if self._has_right_clock:
                 await last.read_brief()
+            await schemas.read_all(last)
+            await ranges.read(last)
+            await positions.drain(last)
             await self._drain(stage)
             violations += [f"project {stage.project}: {each}" for each in await broken_laws(stage, admin)]
             admin.close()

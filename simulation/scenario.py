@@ -19,7 +19,9 @@ OPERATIONS: Mapping[str, int] = MappingProxyType(
     {
         "publish": 10, "publish with a key": 5, "publish many": 2, "publish ordered": 6, "publish brief": 2,
         "consume": 10, "wait and consume": 3, "seek": 2, "work": 12, "wait and work": 3, "read brief": 1,
-        "churn a topic": 4, "churn a subscription": 3, "change access": 2, "look": 3, "let time pass": 1,
+        "churn a topic": 4, "churn a subscription": 4, "use what is new": 5, "change access": 2, "look": 2,
+        "publish again": 2, "read a range": 1, "move": 8, "change a schema": 3, "publish checked": 2,
+        "change a list": 4, "change a login": 3, "let time pass": 1,
     }
 )  # fmt: skip
 """Operations and how often each comes, against the others."""
@@ -32,8 +34,8 @@ FAULTS: Mapping[str, int] = MappingProxyType(
 )  # fmt: skip
 
 OF_THE_CLOCK = frozenset({"set the clock", "drift"})
-BY_THE_CLOCK = frozenset({"seek", "read brief"})
-"""Operations whose laws hold by a clock that is right: grace after a restart, and retention."""
+BY_THE_CLOCK = frozenset({"seek", "read brief", "publish again"})
+"""Operations whose laws hold by a clock that is right: grace after a restart, retention, how long keys are known."""
 AIM_SECONDS = (0.002, 0.008, 0.03)  # after an operation began, on the average of a seed, until a fault comes
 SLOWING = frozenset({"pause", "slow disk", "slow network", "failing disk", "full disk"})
 """Faults after which nothing is promised to come soon."""

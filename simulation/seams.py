@@ -23,10 +23,12 @@ import structlog
 
 import ams.app.serving  # so that all modules of the program are there to be looked at
 from ams.storage.cursors import sqlite as cursors
+from ams.storage.database import sqlite as database
 from ams.storage.database.sqlite import SqliteStore
 from ams.storage.log.embedded.segment import Open
 from ams.web.fair_scheduler import FairScheduler
 from simulation.process import SimProcess
+from simulation.sqlite_files import sqlite_files
 from simulation.threads import SimExecutor, SimLock, SimQueue, SimThread, pause
 from simulation.world import World
 
@@ -92,10 +94,11 @@ def installed(world: World, note: Callable[[LogEvent], None]) -> Iterator[None]:
                     stack.enter_context(mock.patch.object(module, name, by_identity[id(value)]))
         stack.enter_context(mock.patch.object(os, "urandom", random_bytes))
         stack.enter_context(mock.patch("secrets.token_hex", lambda size=16: random_bytes(size).hex()))
-        # SQLite is real and takes no time of the world; what it does for the disk takes as long as a sync, and a crash
-        # may come before the commit, and after it and before anybody knows.
+        # What SQLite reads and computes takes no time of the world: others go on before it and after it.
         stack.enter_context(mock.patch.object(cursors, "store", _lasting(world, vars(cursors)["store"])))
         stack.enter_context(mock.patch.object(SqliteStore, "_attempt", _lasting(world, SqliteStore._attempt)))
+        stack.enter_context(mock.patch.object(database, "make_private", sqlite_files().make_file))
+        stack.enter_context(mock.patch.object(database, "Disk", sqlite_files))
         # Two that took theirs when their class was made.
         stack.enter_context(mock.patch.object(FairScheduler.__init__, "__defaults__", (simulated_time.perf_counter,)))
         stack.enter_context(mock.patch.object(Open, "__post_init__", _with_lock(Open.__post_init__)))
@@ -113,9 +116,9 @@ def installed(world: World, note: Callable[[LogEvent], None]) -> Iterator[None]:
 
 def _lasting(world: World, work: Callable[..., Any]) -> Callable[..., Any]:
     def lasting(*given: Any) -> Any:
-        pause(world.draw(world.latencies.sync) / 2)
+        pause(world.draw(world.latencies.disk))
         result = work(*given)
-        pause(world.draw(world.latencies.sync) / 2)
+        pause(world.draw(world.latencies.disk))
         return result
 
     return lasting

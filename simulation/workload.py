@@ -1,8 +1,8 @@
 """What clients do: the operations of a scenario, on the projects that they share, and what may be there after each.
 
-Publishers, consumers, seekers and workers are those of `tests/faults/workload.py`, and note what they tried in a
-history. What comes and goes (`Coming`), access lists, quotas and retention are judged here, at each answer. A request
-that was not answered has happened or not: then both are possible, until an answer says which.
+Publishers, consumers, seekers and workers are those of `simulation.histories.workload`, and note what they tried in a
+history. Access, quotas and retention are judged here, at each answer; what a client has for itself alone is judged in
+`simulation.operations`.
 """
 
 import asyncio
@@ -10,44 +10,29 @@ import dataclasses
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
 
 from simulation.clients import FOREVER, SimClient, Traffic
 from simulation.histories import parallel_scene as parallel
 from simulation.histories.attempts import Attempt, Outcome, Publish
+from simulation.histories.client import Tried
 from simulation.histories.history import History
 from simulation.histories.parallel_laws import Parallel
 from simulation.histories.scene import prepare_topics
 from simulation.histories.workload import Consumer, Publisher, Seeker, Worker
 from simulation.node import Node
+from simulation.operations import keys, lists, lives, logins, positions, ranges, schemas
+from simulation.scenario import PROJECTS
 
-QUOTA = 6  # topics of a project, one more than are always there: two that are made at once would be too many
+T = TypeVar("T")
+QUOTAS = {"topics": 9, "subscriptions": 15}
+"""Of a project, two more than are always there: some that are made at once would be too many."""
 BRIEF_SECONDS = 600  # retention of one topic
 SETTLING_SECONDS = 20.0  # until a request that was not answered has surely ended
 PASSING_SECONDS = (30.0, 900.0)
+PLAIN = parallel.KINDS[0]._replace(deadline=10)
 KINDS = tuple(each._replace(deadline=10) for each in parallel.KINDS)
 ONES = ((1, 1), (1, 1), (1, 10))
-
-
-@dataclass(slots=True)
-class Coming:
-    """Something that comes and goes, by one client: whether it may be there, and whether it may not."""
-
-    may_be_there: bool = False
-    may_be_gone: bool = True
-
-    def settle(self, outcome: Outcome, status: int, *, is_there: bool) -> str:
-        """Take what a request to make or to remove it was answered; return what is wrong with that, or nothing."""
-        if outcome is Outcome.UNKNOWN:
-            self.may_be_there = self.may_be_gone = True
-            return ""
-        refused = {409: True, 404: False}
-        if outcome is Outcome.REFUSED and status not in refused:
-            return ""
-        shown = is_there if outcome is Outcome.DONE else refused[status]
-        was = not is_there if outcome is Outcome.DONE else shown
-        wrong = not (self.may_be_there if was else self.may_be_gone)
-        self.may_be_there, self.may_be_gone = shown, not shown
-        return f"answered {status} though it was surely {'gone' if was else 'there'}" if wrong else ""
 
 
 @dataclass
@@ -58,15 +43,18 @@ class Stage:
     node: Node
     traffic: Traffic
     has_pauses: bool = False  # whether the machine stops at times, so that nothing comes soon
+    has_right_clock: bool = True
     history: History = field(init=False)
-    kinds: tuple[Parallel, ...] = KINDS
+    kinds: tuple[Parallel, ...] = field(init=False)
     brief: list[Publish] = field(default_factory=list)
-    coming: dict[str, Coming] = field(default_factory=dict)
+    shadows: dict[tuple[type, str], Any] = field(default_factory=dict)
     guest: SimClient | None = None
 
     def __post_init__(self) -> None:
         subscriptions = {"jobs-steady": "jobs", "jobs-sought": "jobs", "work-steady": parallel.TOPIC}
         self.history = History(subscriptions)
+        first = f"{self.project}-c{PROJECTS.index(self.project)}"
+        self.kinds = (*KINDS, PLAIN._replace(name="work-some", passes_over=first))
 
     async def prepare(self, admin: SimClient) -> None:
         """Make what is always there."""
@@ -83,7 +71,14 @@ class Stage:
         self.guest = SimClient(
             f"{self.project}-guest", self.node, self.traffic, self.project, random.Random(self.project), member["token"]
         )
-        await admin.must(":modifyQuotas", {"quotas": {"topics": QUOTA}})
+        last = Actor(self, admin, random.Random(self.project), is_first=False)
+        await positions.prepare(last)
+        await schemas.prepare(last)
+        await admin.must(":modifyQuotas", {"quotas": QUOTAS})
+
+    def shadow(self, kind: type[T], of: str = "") -> T:
+        """Return what is known of things of a kind: of one client, or the project's."""
+        return cast("T", self.shadows.setdefault((kind, of), kind()))
 
     def violated(self, said: str) -> None:
         """Note what broke a law."""
@@ -113,13 +108,38 @@ class Actor:
         """Do one operation."""
         await _OPERATIONS[kind](self)
 
+    def shadow(self, kind: type[T]) -> T:
+        """Return what is known of this client's own things of a kind."""
+        return self.stage.shadow(kind, self.client.name)
+
+    def stage_shadow(self, kind: type[T]) -> T:
+        """Return what is known of the project's things of a kind, which its first client alone changes."""
+        return self.stage.shadow(kind)
+
+    async def change(
+        self, path: str, body: object, *, method: str = "POST", allowed: tuple[str, ...] = (), **headers: str
+    ) -> tuple[Tried, int]:
+        """Ask; without an answer, wait until it has surely happened or will never happen."""
+        name = self.client.next_request()
+        found, status = await self.client.ask(name, path, body, method=method, allowed=allowed, headers=headers)
+        if found.facts["outcome"] is Outcome.UNKNOWN:
+            await asyncio.sleep(SETTLING_SECONDS)
+        return found, status
+
+    async def read_range(self, topic: str, first: int = 0) -> list[dict[str, Any]] | None:
+        """Return the messages of a topic from an id on; None when there was no answer."""
+        found, _ = await self.change(f"/topics/{topic}:read?from={first}", None, method="GET")
+        if not found.done:
+            return None
+        return found.document if isinstance(found.document, list) else [found.document] if found.document else []
+
     async def publish(
         self, topic: str, sizes: tuple[tuple[int, int], ...] = ONES, *, keyed: bool = False, ordered: bool = False
-    ) -> None:
+    ) -> Publish:
         """Publish once; with a key, until it is answered."""
         stage = self.stage
         one = Publisher(self.client, stage.history, self.chance, (topic,), sizes, 0.0, keyed=keyed, ordered=ordered)
-        await one.publish(topic, self.chance.randint(*self.chance.choice(sizes)))
+        return await one.publish(topic, self.chance.randint(*self.chance.choice(sizes)))
 
     async def consume(self, *, wait: bool = False) -> None:
         """Pull from an ordered subscription, and acknowledge some."""
@@ -137,23 +157,6 @@ class Actor:
     async def seek(self) -> None:
         """Move an ordered subscription."""
         await Seeker(self.client, self.stage.history, self.chance, "jobs-sought").turn()
-
-    async def churn(self, kind: str) -> None:
-        """Make or remove a topic, or a subscription, of this client's own."""
-        name = f"{self.client.name}-own{self.chance.randrange(2)}"
-        path = f"/{kind}/{name}"
-        thing = self.stage.coming.setdefault(path, Coming())
-        makes = self.chance.random() < (0.8 if thing.may_be_gone else 0.2)
-        body = {"topic": f"{self.client.resource}/topics/jobs"} if kind == "subscriptions" and makes else None
-        found, status = await self.client.ask(
-            self.client.next_request(), path, body, method="PUT" if makes else "DELETE", allowed=("404", "409", "429")
-        )
-        if wrong := thing.settle(found.facts["outcome"], status, is_there=makes):
-            self.stage.violated(f"what comes and goes: {'PUT' if makes else 'DELETE'} {path} was {wrong}")
-        if found.facts["outcome"] is Outcome.UNKNOWN:
-            await asyncio.sleep(SETTLING_SECONDS)
-        elif makes and kind == "topics":
-            await self.look()
 
     async def change_access(self) -> None:
         """Put the guest on a list or take it away, and see that the next request knows."""
@@ -196,22 +199,23 @@ class Actor:
                 )
 
     async def look(self) -> None:
-        """List topics: no more than the quota, and none of another project."""
-        shown, _ = await self.client.ask(self.client.next_request(), "/topics", None, method="GET")
-        if not shown.done:
-            return
-        names = [each["name"] for each in shown.document["topics"]]
-        if len(names) > QUOTA:
-            self.stage.violated(f"quota: there are {len(names)} topics, and the quota is {QUOTA}: {names}")
-        if foreign := [each for each in names if not each.startswith(f"/projects/{self.stage.project}/")]:
-            self.stage.violated(f"isolation: the list of topics has {foreign}")
+        """List what quotas count: no more than they allow, and nothing of another project."""
+        for kind, most in QUOTAS.items():
+            shown, _ = await self.client.ask(self.client.next_request(), f"/{kind}", None, method="GET")
+            if not shown.done:
+                return
+            names = [each["name"] for each in shown.document[kind]]
+            if len(names) > most:
+                self.stage.violated(f"quota: there are {len(names)} {kind}, and the quota is {most}: {names}")
+            if foreign := [each for each in names if not each.startswith(f"/projects/{self.stage.project}/")]:
+                self.stage.violated(f"isolation: the list of {kind} has {foreign}")
 
     async def let_time_pass(self) -> None:
         """Do nothing for some minutes."""
         await asyncio.sleep(self.chance.uniform(*PASSING_SECONDS))
 
 
-_OPERATIONS: dict[str, Callable[[Actor], Awaitable[None]]] = {
+_OPERATIONS: dict[str, Callable[[Actor], Awaitable[object]]] = {
     "publish": lambda actor: actor.publish("jobs"),
     "publish with a key": lambda actor: actor.publish(actor.chance.choice(("jobs", "work")), keyed=True, ordered=True),
     "publish many": lambda actor: actor.publish("jobs", ((50, 150),)),
@@ -221,8 +225,16 @@ _OPERATIONS: dict[str, Callable[[Actor], Awaitable[None]]] = {
     "seek": Actor.seek,
     "work": Actor.work,
     "wait and work": lambda actor: actor.work(wait=True),
-    "churn a topic": lambda actor: actor.churn("topics"),
-    "churn a subscription": lambda actor: actor.churn("subscriptions"),
+    "publish again": keys.publish_again,
+    "read a range": ranges.read,
+    "churn a topic": lives.churn_topic,
+    "churn a subscription": lives.churn_subscription,
+    "use what is new": lives.use,
+    "move": positions.move,
+    "change a schema": schemas.change,
+    "publish checked": schemas.publish,
+    "change a list": lists.change,
+    "change a login": logins.change,
     "change access": Actor.change_access,
     "publish brief": Actor.publish_brief,
     "read brief": Actor.read_brief,

@@ -1,6 +1,7 @@
 """Laws over one parallel subscription, whatever was killed meanwhile.
 
     came back      what was acknowledged, and answered so, is not given again
+    filter         what its filter passes over is not given
     forgotten      all that is published is acknowledged or put aside, once, and the subscription comes to its end
     given twice    as long as a lease runs, its message is given to nobody else; with exactly-once delivery not even
                    after a restart
@@ -35,6 +36,12 @@ class Parallel(NamedTuple):
     most_attempts: int
     exactly_once: bool = False
     ordered: bool = False
+    passes_over: str = ""
+    """Its filter passes over messages whose names begin so; empty: it has none."""
+
+    def is_delivered(self, name: str) -> bool:
+        """Whether its filter lets a message through."""
+        return not self.passes_over or not name.startswith(self.passes_over)
 
 
 MORE_ATTEMPTS = 5
@@ -139,6 +146,8 @@ def _other_messages(sub: Parallel, held: Sequence[Held], stories: Mapping[int, _
             if names.get(offset) != message.name:
                 found = names.get(offset, "nothing")
                 yield f"forgotten: pull {lease.request} was given {message.name} as id {offset}, where {found} is"
+            if not sub.is_delivered(message.name):
+                yield f"filter: pull {lease.request} of {sub.name} was given {message.name}, which its filter passes over"
 
 
 def _not_at_its_end(
@@ -152,7 +161,9 @@ def _not_at_its_end(
         yield f"forgotten: message {twice[0]} of subscription {sub.name} was put aside {dead.count(twice[0])} times"
     never = float("inf")
     settled = {offset for offset, story in stories.items() if story.may_be_done_since < never}
-    forgotten = [each for each in held if each.id < floor and each.id not in settled and each.id not in set(dead)]
+    gone = settled | set(dead)
+    passed = [each for each in held if each.id < floor and sub.is_delivered(each.name)]
+    forgotten = [each for each in passed if each.id not in gone]
     if forgotten:
         first, given = forgotten[0], stories.get(forgotten[0].id, _Story()).given
         yield (

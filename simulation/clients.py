@@ -31,6 +31,7 @@ class Traffic:
     """What all clients were told."""
 
     stopping: bool = False
+    patience: float = ANSWER_SECONDS  # in which each answer has to come
     answers: Counter[str] = field(default_factory=Counter)  # by outcome
     violations: list[str] = field(default_factory=list)
 
@@ -137,7 +138,7 @@ class SimClient(Client):
 
     async def _answer(self, connection: Connection, pieces: tuple[bytes, ...], said: str) -> Response:
         try:
-            async with asyncio.timeout(ANSWER_SECONDS):
+            async with asyncio.timeout(self.traffic.patience):
                 is_half_closed = self._chance.random() < HALF_CLOSED and not _waits(pieces)
                 if is_half_closed:
                     transport = connection._transport
@@ -148,7 +149,7 @@ class SimClient(Client):
                     self.close()
                 return answer
         except TimeoutError:
-            self.traffic.violations.append(f"deadline: {said} had no answer within {ANSWER_SECONDS:.0f} s")
+            self.traffic.violations.append(f"deadline: {said} had no answer within {self.traffic.patience:.0f} s")
             return Response(CLOSED)
 
     async def _connected(self) -> SimConnection:

@@ -1,16 +1,17 @@
 """Which points of the program a crash has met: where its tasks and threads stood just then, and how leases stood.
 
 A point is an `await`, an `async for` or an `async with` of the program, or one of its calls of the disk. A crash meets
-the innermost one of each task, and of each thread that waits for the disk. `python -m simulation --coverage` prints a
+those that each task has come to, and each thread that waits for the disk. `python -m simulation --coverage` prints a
 table of them by module.
 """
 
 import ast
+import asyncio
 import functools
 import sys
 import types
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -79,16 +80,14 @@ def _is_of_the_disk(called: ast.expr) -> bool:
 
 def met_by_crash(node: "Node") -> Iterator[str]:
     """Yield the points, as text, that the tasks and threads of a node's process are at, and states of its leases."""
-    import asyncio
-
     life = node.life
     assert life is not None
     for task in asyncio.all_tasks(life.loop):
-        yield from _innermost(_frames_of(task.get_coro()), "await")
+        yield from _at(_frames_of(task.get_coro()), "await")
     frames = sys._current_frames()
     for thread in life.threads:
         if not thread.has_ended and thread.ident in frames:
-            yield from _innermost(_outwards(frames[thread.ident]), "disk")
+            yield from _at(_outwards(frames[thread.ident]), "disk")
     if node.service is not None:
         for opened in node.service.working.opened.all():
             backlog = opened.backlog
@@ -120,8 +119,8 @@ def _outwards(frame: types.FrameType | None) -> list[types.FrameType]:
     return found[::-1]
 
 
-def _innermost(frames: "Iterator[types.FrameType] | list[types.FrameType]", kind: str) -> Iterator[str]:
-    """Yield each point of the program that the frames stand at."""
+def _at(frames: Iterable[types.FrameType], kind: str) -> Iterator[str]:
+    """Yield each point of the program that frames stand at."""
     for frame in frames:
         path = Path(frame.f_code.co_filename)
         if not path.is_relative_to(SOURCE):

@@ -19,16 +19,15 @@ from google.rpc import error_details_pb2, status_pb2
 from ams.pubsub import protos, publisher, subscriber
 from ams.pubsub.calls import Calls, Rpc
 from ams.pubsub.streaming import METHOD, Streams
-from simulation.clients import ANSWER_SECONDS, FOREVER, UNKNOWN_OUTCOMES, SimClient, Traffic
+from simulation.clients import FOREVER, UNKNOWN_OUTCOMES, SimClient, Traffic
 from simulation.histories.attempts import ACK, EXTEND, NACK, Facts, Lease, Leased, Outcome, Publish, Settle
 from simulation.histories.history import History
 from simulation.histories.parallel_laws import Parallel
 from simulation.histories.payload import leased, message, ordering_key
 from simulation.histories.workload import Worker
-from simulation.network import ListeningSocket
+from simulation.node import PUBSUB_PORT as PORT
 from simulation.process import SimProcess
 
-PORT = 8085
 GRACE_SECONDS = 5.0  # for calls under way at a stop
 LEASE_SECONDS = 10
 STREAM_SECONDS = (0.5, 4.0)
@@ -106,22 +105,28 @@ class SimContext:
         raise grpc.aio.AbortError("aborted")
 
     def invocation_metadata(self) -> Sequence[tuple[str, str]]:
+        """Return what the client says beside its requests."""
         return (("x-goog-api-key", self._token), ("user-agent", "grpc-java"))
 
     def auth_context(self) -> Mapping[str, Sequence[bytes]]:
+        """Return nothing: connections are plain."""
         return {}
 
     def peer(self) -> str:
+        """Return where the client is."""
         address, port = self._served.transport.get_extra_info("peername")
         return f"ipv4:{address}:{port}"
 
     def code(self) -> grpc.StatusCode | None:
+        """Return the code that was set."""
         return self._code
 
     def set_code(self, code: grpc.StatusCode) -> None:
+        """Set the code that a call ends with."""
         self._code = code
 
     def cancelled(self) -> bool:
+        """Return whether the client has left."""
         return self._served.is_lost
 
 
@@ -174,7 +179,7 @@ async def answering(
         handlers.update({f"/{service}/{rpc.name}": calls.unary(service, rpc).stream_unary for rpc in rpcs})
     sock = process.world.network.listen(process, PORT)
     under_way: set[asyncio.Task[None]] = set()
-    accepting = process.loop.create_task(_accept(sock, handlers, under_way))
+    accepting = process.loop.create_task(sock.serve(lambda: _ServedCall(handlers, under_way)))
     try:
         yield f"10.0.0.1:{PORT}"
     finally:
@@ -185,22 +190,6 @@ async def answering(
         for each in list(under_way):
             each.cancel()
         await asyncio.gather(accepting, *under_way, return_exceptions=True)
-
-
-async def _accept(
-    sock: ListeningSocket, handlers: Mapping[str, Callable[[Any, Any], Any]], calls: "set[asyncio.Task[None]]"
-) -> None:
-    loop = sock.process.loop
-    while True:
-        waits = loop.create_future()
-        loop.add_reader(sock.port, lambda waits=waits: waits.done() or waits.set_result(None))
-        try:
-            await waits
-        finally:
-            loop.remove_reader(sock.port)
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                await loop.connect_accepted_socket(lambda: _ServedCall(handlers, calls), sock.accept()[0])
 
 
 class _Call(_Frames):
@@ -243,7 +232,7 @@ class GoogleClient:
         answer: bytes | None = None
         code, text, details = "", "", b""
         try:
-            async with asyncio.timeout(ANSWER_SECONDS):
+            async with asyncio.timeout(self._traffic.patience):
                 while not code:
                     kind, what = await call.frames.get()
                     if kind == "data":
@@ -251,7 +240,7 @@ class GoogleClient:
                     else:
                         code, text, details = what if kind == "end" else ("LOST", "", b"")
         except TimeoutError:
-            self._traffic.violations.append(f"deadline: {name} ({method}) had no answer within {ANSWER_SECONDS:.0f} s")
+            self._traffic.violations.append(f"deadline: {name} ({method}) had no answer in time")
             code = "LOST"
         call.transport.close()
         late = _late_ids(details)
@@ -388,7 +377,8 @@ class GoogleWorker(Worker):
 
     def _tells(self, ack_id: str, facts: Facts) -> bool:
         """Whether an answer that it is done says that it is."""
-        assert self.kind is not None and self.calls is not None
+        assert self.kind is not None
+        assert self.calls is not None
         if self.kind.exactly_once:
             return True
         given = [

@@ -1,27 +1,28 @@
 """The service as one process of a world: started, killed, cut off from power, paused, started again, stopped in order.
 
-Real are all of the service, its SQLite databases and its small files, which lie in a temporary folder; simulated are
-the log's disk, time, threads and the network. A crash may come between any two steps. Of the databases it leaves what a
-kill leaves: all that was committed. That a power cut leaves that too is what SQLite promises and what
-`tests/faults/test_sqlite_power_loss.py` holds it to, call by call.
+Real are all of the service, SQLite, and its small files, which lie in a temporary folder; simulated are the disk of the
+log and of the databases, time, threads and the network. A crash may come between any two steps, also between two calls
+that SQLite makes of the disk within a commit.
 """
 
 import asyncio
 import os
 import shutil
+from collections import Counter
 
 from ams.app.serving import State, served
 from ams.app.wiring import Service, service
 from ams.core.clock import Milliseconds
 from ams.core.settings import Bytes, Seconds, Settings
 from ams.core.supervisor import Supervisor
+from simulation.coverage import met_by_crash
 from simulation.disk import NodeDisk
 from simulation.network import ListeningSocket
 from simulation.process import SimProcess
 from simulation.seams import START_OF_TIME, LogEvent
 from simulation.world import World
 
-PORT = 8080
+PORT, PUBSUB_PORT = 8080, 8085
 DISK_BYTES = 1 << 40
 TOKEN = "service-token"  # noqa: S105 - of a world
 RESTART_SECONDS = (0.05, 2.0)
@@ -64,6 +65,7 @@ class Node:
         self.ends: list[float] = []  # when it ended, each time
         self.left: list[str] = []  # what orderly stops left open
         self.has_disk_faults = False  # whether calls of the disk fail, so that it may give up
+        self.met: Counter[str] | None = None  # counts points that crashes meet
         self.defects: list[str] = []  # what the log of the service says that it never should
         self._stop = asyncio.Event()
         self._is_stopping = False
@@ -132,6 +134,8 @@ class Node:
         if life.loop.is_blocked:
             self.world.after(BLOCKED_SECONDS, lambda: self.crash(power=power), "crash a little later")
             return
+        if self.met is not None:
+            self.met.update(set(met_by_crash(self)))
         down = self.world.draw(RESTART_SECONDS)
         self.disk.halt()
         kept = f"{self.folder}.kept"

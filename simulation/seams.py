@@ -22,6 +22,7 @@ from unittest import mock
 import structlog
 
 import ams.app.serving  # so that all modules of the program are there to be looked at
+from ams.push import connecting
 from ams.storage.cursors import sqlite as cursors
 from ams.storage.database import sqlite as database
 from ams.storage.database.sqlite import SqliteStore
@@ -67,8 +68,11 @@ class _SimTime(ModuleType):
 
 
 @contextlib.contextmanager
-def installed(world: World, note: Callable[[LogEvent], None]) -> Iterator[None]:
+def installed(world: World, note: Callable[[LogEvent], None], *, answers_google: bool = False) -> Iterator[None]:
     """Let the program take time, threads and chance from a world; `note` is called with each line of its log."""
+    if answers_google:  # before the modules of the program are looked through
+        import ams.app.wiring.pubsub as _pubsub
+        from simulation.google import answering
     chance = random.Random(world.chance.random())
     simulated_time = _SimTime(world)
     threads = SimpleNamespace(Thread=SimThread, Lock=SimLock, RLock=threading.RLock, Event=threading.Event)
@@ -99,6 +103,12 @@ def installed(world: World, note: Callable[[LogEvent], None]) -> Iterator[None]:
         stack.enter_context(mock.patch.object(SqliteStore, "_attempt", _lasting(world, SqliteStore._attempt)))
         stack.enter_context(mock.patch.object(database, "make_private", sqlite_files().make_file))
         stack.enter_context(mock.patch.object(database, "Disk", sqlite_files))
+        if answers_google:
+            stack.enter_context(mock.patch.object(_pubsub, "answering", answering))
+        # Connections to receivers of push are the world's, and without TLS.
+        stack.enter_context(mock.patch.object(connecting, "connected", _connected))
+        stack.enter_context(mock.patch.object(connecting, "secured", _unsecured))
+        stack.enter_context(mock.patch("ams.app.wiring.push.trust"))
         # Two that took theirs when their class was made.
         stack.enter_context(mock.patch.object(FairScheduler.__init__, "__defaults__", (simulated_time.perf_counter,)))
         stack.enter_context(mock.patch.object(Open, "__post_init__", _with_lock(Open.__post_init__)))
@@ -122,6 +132,19 @@ def _lasting(world: World, work: Callable[..., Any]) -> Callable[..., Any]:
         return result
 
     return lasting
+
+
+async def _connected(_address: object, port: int) -> Any:
+    try:
+        process = SimProcess.running()
+        return await process.world.network.connect(process, port)
+    except OSError as error:
+        raise connecting.Unreachable(connecting.of_socket(error)) from error
+
+
+async def _unsecured(plain: Any, _trust: object, _host: str) -> Any:
+    _, wire = await SimProcess.running().loop.create_connection(connecting._Wire, sock=plain)
+    return connecting.Stream(wire)  # type: ignore[arg-type]
 
 
 def _is_dying() -> bool:

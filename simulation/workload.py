@@ -21,12 +21,12 @@ from simulation.histories.parallel_laws import Parallel
 from simulation.histories.scene import prepare_topics
 from simulation.histories.workload import Consumer, Publisher, Seeker, Worker
 from simulation.node import Node
-from simulation.operations import keys, lists, lives, logins, positions, ranges, schemas
+from simulation.operations import keys, lists, lives, logins, positions, pushing, ranges, schemas
 from simulation.scenario import PROJECTS
 
 T = TypeVar("T")
-QUOTAS = {"topics": 9, "subscriptions": 15}
-"""Of a project, two more than are always there: some that are made at once would be too many."""
+QUOTAS = {"topics": 10, "subscriptions": 16}
+"""Of a project, some more than are always there: what is made at once may be too many."""
 BRIEF_SECONDS = 600  # retention of one topic
 SETTLING_SECONDS = 20.0  # until a request that was not answered has surely ended
 PASSING_SECONDS = (30.0, 900.0)
@@ -44,6 +44,7 @@ class Stage:
     traffic: Traffic
     has_pauses: bool = False  # whether the machine stops at times, so that nothing comes soon
     has_right_clock: bool = True
+    has_push: bool = False
     history: History = field(init=False)
     kinds: tuple[Parallel, ...] = field(init=False)
     brief: list[Publish] = field(default_factory=list)
@@ -74,6 +75,8 @@ class Stage:
         last = Actor(self, admin, random.Random(self.project), is_first=False)
         await positions.prepare(last)
         await schemas.prepare(last)
+        if self.has_push:
+            await pushing.prepare(last, PROJECTS.index(self.project))
         await admin.must(":modifyQuotas", {"quotas": QUOTAS})
 
     def shadow(self, kind: type[T], of: str = "") -> T:
@@ -153,6 +156,23 @@ class Actor:
     def worker(self, subscription: str) -> Worker:
         """Return who works on a subscription."""
         return Worker(self.client, self.stage.history, self.chance, subscription)
+
+    async def work_by_google(self, *, streams: bool = False) -> None:
+        """Work on a parallel subscription by Google's calls, single ones or a stream."""
+        from simulation.google import GoogleClient, GoogleWorker  # here, as not every world needs it
+
+        kind = self.chance.choice(self.stage.kinds)
+        calls = GoogleClient(self.client)
+        one = GoogleWorker(self.client, self.stage.history, self.chance, kind.name, calls=calls, kind=kind)
+        await (one.stream() if streams else one.turn(wait=self.chance.random() < 0.2))
+
+    async def publish_by_google(self) -> None:
+        """Publish by Google's call."""
+        from simulation.google import GoogleClient, publish
+
+        topic, size = self.chance.choice(("jobs", "work")), self.chance.randint(1, 10)
+        calls, name = GoogleClient(self.client), self.client.next_request()
+        await publish(calls, self.stage.history, topic, name, size, ordered=topic == "work")
 
     async def seek(self) -> None:
         """Move an ordered subscription."""
@@ -240,4 +260,8 @@ _OPERATIONS: dict[str, Callable[[Actor], Awaitable[object]]] = {
     "read brief": Actor.read_brief,
     "look": Actor.look,
     "let time pass": Actor.let_time_pass,
+    "publish to push": pushing.publish,
+    "work by Google": Actor.work_by_google,
+    "stream by Google": lambda actor: actor.work_by_google(streams=True),
+    "publish by Google": Actor.publish_by_google,
 }

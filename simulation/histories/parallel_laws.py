@@ -147,7 +147,8 @@ def _other_messages(sub: Parallel, held: Sequence[Held], stories: Mapping[int, _
                 found = names.get(offset, "nothing")
                 yield f"forgotten: pull {lease.request} was given {message.name} as id {offset}, where {found} is"
             if not sub.is_delivered(message.name):
-                yield f"filter: pull {lease.request} of {sub.name} was given {message.name}, which its filter passes over"
+                said = f"pull {lease.request} of {sub.name} was given {message.name}"
+                yield f"filter: {said}, which its filter passes over"
 
 
 def _not_at_its_end(

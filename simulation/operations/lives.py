@@ -1,4 +1,4 @@
-"""Topics and subscriptions that a client makes, uses, deletes and makes again: nothing of an earlier life comes back."""
+"""Topics and subscriptions that a client makes, uses, deletes and makes again: nothing of before comes back."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING

@@ -13,7 +13,7 @@ from ams.core.errors import OUTCOME_UNKNOWN, OutcomeUnknown
 from bench.connection import CLOSED, Connection, Response, SerialClient, request
 from simulation.histories.attempts import Facts, Outcome
 from simulation.histories.client import LATE, Client, Kind, Tried, encoded, error_text
-from simulation.node import PORT, TOKEN, Node
+from simulation.node import TOKEN, Node
 
 ANSWER_SECONDS = 60.0
 """For any answer, whatever is slow meanwhile; an answer that takes longer breaks a law."""
@@ -157,7 +157,9 @@ class SimClient(Client):
             if self._connection is not None and not self._connection.closed:
                 return self._connection
             try:
-                _, self._connection = await asyncio.get_running_loop().create_connection(SimConnection, "", PORT)
+                _, self._connection = await asyncio.get_running_loop().create_connection(
+                    SimConnection, "", self.node.port
+                )
             except OSError:
                 self._connection = None
                 await asyncio.sleep(AGAIN_SECONDS)

@@ -54,6 +54,9 @@ class NodeClock:
 class Node:
     """The machine of the service."""
 
+    port = PORT
+    name = "node"
+
     def __init__(self, world: World, folder: str, settings: Settings) -> None:
         self.world, self.network, self.folder, self.settings = world, world.network, folder, settings
         self.disk = NodeDisk(world, DISK_BYTES)
@@ -82,8 +85,8 @@ class Node:
         """Start the service as a new process."""
         if self.life is not None or self._is_stopping:
             return
-        life = self.life = SimProcess(self.world, f"node{len(self.ends)}")
-        sock = self.network.listen(life, PORT)
+        life = self.life = SimProcess(self.world, f"{self.name}{len(self.ends)}")
+        sock = self.network.listen(life, self.port)
         before, SimProcess.current = SimProcess.current, life
         task = life.loop.create_task(self._serve(life, sock))
         SimProcess.current = before
@@ -151,6 +154,15 @@ class Node:
         self.ends.append(self.world.now)
         self.world.after(down, self.boot, "start again")
 
+    def leave(self) -> None:
+        """Be gone from the world, for good."""
+        self._is_stopping = True
+        life, self.life, self.service = self.life, None, None
+        if life is not None:
+            self.disk.halt()
+            self.network.end(life)
+            life.die()
+
     def pause(self, seconds: float) -> None:
         """Let the machine run something else for so long."""
         if self.life is not None:
@@ -183,8 +195,8 @@ class Node:
         threads = [each.name for each in life.threads if not each.has_ended]
         own = [each for each in threads if not each.startswith("worker")]  # of the event loop's own pool
         found += [f"threads were left: {own}"] if own else []
-        if self.disk.open_handles and not self.has_disk_faults:
-            found.append(f"{self.disk.open_handles} files of the log were left open")
+        if self.disk.open_paths and not self.has_disk_faults:
+            found.append(f"files were left open: {self.disk.open_paths}")
         found += [f"nobody took an exception: {each}" for each in life.troubles]
         self.left += [f"leak: {each}" for each in found]
 

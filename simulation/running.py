@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ams.core.settings import Settings
+from simulation import backups
 from simulation.clients import SimClient, Traffic
 from simulation.faults import Faults
 from simulation.histories.parallel_laws import Parallel
@@ -134,6 +135,8 @@ class _Play:
             violations += [f"project {stage.project}: {each}" for each in await broken_laws(stage, admin)]
             admin.close()
         await asyncio.sleep(PULL_WAIT_SECONDS)
+        if copy := next((stage.copy for stage in self._stages if stage.copy is not None), None):
+            violations += await backups.broken_laws(copy, node, self._stages, self._traffic)
         deliveries = sum(len(stage.shadow(pushing.Pushed).receivers) for stage in self._stages)
         return [*violations, *left_over(node, deliveries)]
 

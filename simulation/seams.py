@@ -22,6 +22,7 @@ from unittest import mock
 import structlog
 
 import ams.app.serving  # so that all modules of the program are there to be looked at
+from ams.app.backup import taking
 from ams.push import connecting
 from ams.storage.cursors import sqlite as cursors
 from ams.storage.database import sqlite as database
@@ -103,6 +104,8 @@ def installed(world: World, note: Callable[[LogEvent], None], *, answers_google:
         stack.enter_context(mock.patch.object(SqliteStore, "_attempt", _lasting(world, SqliteStore._attempt)))
         stack.enter_context(mock.patch.object(database, "make_private", sqlite_files().make_file))
         stack.enter_context(mock.patch.object(database, "Disk", sqlite_files))
+        databases = SimpleNamespace(path=SimpleNamespace(exists=sqlite_files().exists))
+        stack.enter_context(mock.patch.object(taking, "os", databases))
         if answers_google:
             stack.enter_context(mock.patch.object(_pubsub, "answering", answering))
         # Connections to receivers of push are the world's, and without TLS.

@@ -117,6 +117,9 @@ class _Open:
         self.process = disk.processes
         is_new = create and not disk.exists(path)
         self.handle = disk.open(path, create=is_new)
+        if self.process != disk.processes:  # it ended just then
+            disk.forget(self.handle)
+            raise OSError(errno.EIO, "the process has ended")
         self.is_name_safe = not is_new or path.endswith(".db")  # of a database the service syncs the name itself
         self.is_temporary = is_temporary
         self.locks: _Locks = disk.locks.setdefault(path, _Locks())
@@ -169,6 +172,11 @@ class SqliteFiles:
             make_private(path)
         elif not disk.exists(path):
             disk.close(disk.open(path, create=True))
+
+    def exists(self, path: str) -> bool:
+        """Return whether a database is there."""
+        disk = self.disk_of(path)
+        return os.path.exists(path) if disk is None else disk.exists(path)
 
     def sync_folder(self, path: str) -> None:
         """Put the names of a folder on stable storage."""

@@ -12,9 +12,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
+from simulation import backups
+from simulation.backups import Copy
 from simulation.clients import FOREVER, SimClient, Traffic
 from simulation.histories import parallel_scene as parallel
-from simulation.histories.attempts import Attempt, Outcome, Publish
+from simulation.histories.attempts import ACK, EXTEND, Attempt, Outcome, Publish
 from simulation.histories.client import Tried
 from simulation.histories.history import History
 from simulation.histories.parallel_laws import Parallel
@@ -50,6 +52,7 @@ class Stage:
     brief: list[Publish] = field(default_factory=list)
     shadows: dict[tuple[type, str], Any] = field(default_factory=dict)
     guest: SimClient | None = None
+    copy: Copy | None = None  # the newest backup
 
     def __post_init__(self) -> None:
         subscriptions = {"jobs-steady": "jobs", "jobs-sought": "jobs", "work-steady": parallel.TOPIC}
@@ -153,6 +156,16 @@ class Actor:
         """Pull from a parallel subscription, and settle some."""
         await self.worker(self.chance.choice(self.stage.kinds).name).turn(wait=wait)
 
+    async def work_late(self) -> None:
+        """Pull, let the leases end, and acknowledge then: others may have the messages by that time."""
+        one = self.worker(self.chance.choice(self.stage.kinds).name)
+        given = await one.pull(self.chance.randint(1, 10))
+        if not given.messages:
+            return
+        await one.settle(EXTEND, given.messages, ackDeadlineSeconds=1)
+        await asyncio.sleep(self.chance.uniform(0.9, 2.5))
+        await one.settle(ACK, given.messages)
+
     def worker(self, subscription: str) -> Worker:
         """Return who works on a subscription."""
         return Worker(self.client, self.stage.history, self.chance, subscription)
@@ -230,6 +243,10 @@ class Actor:
             if foreign := [each for each in names if not each.startswith(f"/projects/{self.stage.project}/")]:
                 self.stage.violated(f"isolation: the list of {kind} has {foreign}")
 
+    async def back_up(self) -> None:
+        """Take a backup of the node."""
+        self.stage.copy = await backups.take(self.stage.node) or self.stage.copy
+
     async def let_time_pass(self) -> None:
         """Do nothing for some minutes."""
         await asyncio.sleep(self.chance.uniform(*PASSING_SECONDS))
@@ -260,6 +277,8 @@ _OPERATIONS: dict[str, Callable[[Actor], Awaitable[object]]] = {
     "read brief": Actor.read_brief,
     "look": Actor.look,
     "let time pass": Actor.let_time_pass,
+    "work late": Actor.work_late,
+    "back up": Actor.back_up,
     "publish to push": pushing.publish,
     "work by Google": Actor.work_by_google,
     "stream by Google": lambda actor: actor.work_by_google(streams=True),

@@ -20,7 +20,7 @@ from simulation.histories.parallel_laws import Parallel
 from simulation.histories.scene import is_at_end
 from simulation.laws import broken_laws, left_over
 from simulation.node import PUBSUB_PORT, PULL_WAIT_SECONDS, Node, settings_for
-from simulation.operations import positions, pushing, ranges, schemas
+from simulation.operations import pushing
 from simulation.process import SimProcess
 from simulation.scenario import BY_GOOGLE, BY_PUSH, OF_THE_CLOCK, PROFILES, PROJECTS, SLOWING, Operation, Scenario
 from simulation.seams import installed
@@ -102,8 +102,7 @@ class _Play:
         kinds = {each.kind for each in scenario.faults}
         has_pauses, self._has_right_clock = bool(kinds & SLOWING), not kinds & OF_THE_CLOCK
         self._stages = [
-            Stage(project, node, traffic, has_pauses, self._has_right_clock, scenario.has(BY_PUSH))
-            for project in PROJECTS
+            Stage(project, node, traffic, has_pauses, self._has_right_clock, scenario.kinds) for project in PROJECTS
         ]
 
     async def run(self) -> list[str]:
@@ -122,15 +121,7 @@ class _Play:
         self._traffic.patience = CALM_SECONDS
         violations: list[str] = []
         for stage, admin in zip(self._stages, admins, strict=True):
-            last = Actor(stage, admin, random.Random(stage.project), is_first=False)
-            await last.look()
-            if self._has_right_clock:
-                await last.read_brief()
-            await schemas.read_all(last)
-            await ranges.read(last)
-            await positions.drain(last)
-            if stage.has_push:
-                await pushing.drain(last)
+            await stage.end(admin)
             await self._drain(stage)
             violations += [f"project {stage.project}: {each}" for each in await broken_laws(stage, admin)]
             admin.close()

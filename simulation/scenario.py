@@ -37,6 +37,8 @@ FAULTS: Mapping[str, int] = MappingProxyType(
 
 OF_THE_CLOCK = frozenset({"set the clock", "drift"})
 BY_GOOGLE = frozenset({"work by Google", "stream by Google", "publish by Google"})
+OF_BRIEF = frozenset({"publish brief", "read brief"})
+OF_SCHEMAS = frozenset({"change a schema", "publish checked"})
 BY_PUSH = frozenset({"publish to push"})
 BY_THE_CLOCK = frozenset({"seek", "read brief", "publish again"})
 """Operations whose laws hold by a clock that is right: grace after a restart, retention, how long keys are known."""
@@ -99,9 +101,14 @@ class Scenario:
             faults=tuple(each for place, each in enumerate(self.faults) if place not in faults),
         )
 
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The kinds of its operations."""
+        return frozenset(each.kind for each in self.operations)
+
     def has(self, kinds: frozenset[str]) -> bool:
         """Return whether an operation of these kinds is in it."""
-        return any(each.kind in kinds for each in self.operations)
+        return bool(self.kinds & kinds)
 
     def story(self) -> str:
         """Return it as lines: operations in the order of time, each with the faults that come after it began."""

@@ -24,11 +24,10 @@ from simulation.histories.scene import prepare_topics
 from simulation.histories.workload import Consumer, Publisher, Seeker, Worker
 from simulation.node import Node
 from simulation.operations import keys, lists, lives, logins, positions, pushing, ranges, schemas
-from simulation.scenario import PROJECTS
+from simulation.scenario import BY_PUSH, OF_BRIEF, OF_SCHEMAS, OPERATIONS, PROJECTS
 
 T = TypeVar("T")
-QUOTAS = {"topics": 10, "subscriptions": 16}
-"""Of a project, some more than are always there: what is made at once may be too many."""
+QUOTA_ROOM = 2  # topics and subscriptions more than are always there: what is made at once may be too many
 BRIEF_SECONDS = 600  # retention of one topic
 SETTLING_SECONDS = 20.0  # until a request that was not answered has surely ended
 PASSING_SECONDS = (30.0, 900.0)
@@ -46,9 +45,10 @@ class Stage:
     traffic: Traffic
     has_pauses: bool = False  # whether the machine stops at times, so that nothing comes soon
     has_right_clock: bool = True
-    has_push: bool = False
+    uses: frozenset[str] = frozenset(OPERATIONS) - BY_PUSH  # operations that there are, and so what they need
     history: History = field(init=False)
     kinds: tuple[Parallel, ...] = field(init=False)
+    quotas: dict[str, int] = field(default_factory=dict)
     brief: list[Publish] = field(default_factory=list)
     shadows: dict[tuple[type, str], Any] = field(default_factory=dict)
     guest: SimClient | None = None
@@ -65,9 +65,25 @@ class Stage:
         await admin.must("", {})
         await prepare_topics(admin, self.history.subscriptions)
         await parallel.prepare(admin, self.kinds)
-        for topic in ("brief", "guarded"):
-            await admin.must(f"/topics/{topic}", None, method="PUT")
-        await admin.must("/topics/brief:modifyRetention", {"retentionSeconds": BRIEF_SECONDS})
+        last = Actor(self, admin, random.Random(self.project), is_first=False)
+        if self.uses & OF_BRIEF:
+            await admin.must("/topics/brief", None, method="PUT")
+            await admin.must("/topics/brief:modifyRetention", {"retentionSeconds": BRIEF_SECONDS})
+        if "change access" in self.uses:
+            await self._prepare_guest(admin)
+        if "move" in self.uses:
+            await positions.prepare(last)
+        if self.uses & OF_SCHEMAS:
+            await schemas.prepare(last)
+        if self.uses & BY_PUSH:
+            await pushing.prepare(last, PROJECTS.index(self.project))
+        for kind in ("topics", "subscriptions"):
+            shown = await admin.must(f"/{kind}", None, method="GET")
+            self.quotas[kind] = len(shown[kind]) + QUOTA_ROOM
+        await admin.must(":modifyQuotas", {"quotas": self.quotas})
+
+    async def _prepare_guest(self, admin: SimClient) -> None:
+        await admin.must("/topics/guarded", None, method="PUT")
         body = {"projects": [{"project": self.project, "roles": ["publisher"]}]}
         member = await admin.must(f"/members/guest-{self.project}", body)
         if member is None:  # it was made, and the answer was lost
@@ -75,12 +91,20 @@ class Stage:
         self.guest = SimClient(
             f"{self.project}-guest", self.node, self.traffic, self.project, random.Random(self.project), member["token"]
         )
+
+    async def end(self, admin: SimClient) -> None:
+        """Look at all that clients have for themselves, when nothing goes wrong any more."""
         last = Actor(self, admin, random.Random(self.project), is_first=False)
-        await positions.prepare(last)
-        await schemas.prepare(last)
-        if self.has_push:
-            await pushing.prepare(last, PROJECTS.index(self.project))
-        await admin.must(":modifyQuotas", {"quotas": QUOTAS})
+        await last.look()
+        if self.has_right_clock and self.uses & OF_BRIEF:
+            await last.read_brief()
+        if self.uses & OF_SCHEMAS:
+            await schemas.read_all(last)
+        await ranges.read(last)
+        if "move" in self.uses:
+            await positions.drain(last)
+        if self.uses & BY_PUSH:
+            await pushing.drain(last)
 
     def shadow(self, kind: type[T], of: str = "") -> T:
         """Return what is known of things of a kind: of one client, or the project's."""
@@ -157,14 +181,17 @@ class Actor:
         await self.worker(self.chance.choice(self.stage.kinds).name).turn(wait=wait)
 
     async def work_late(self) -> None:
-        """Pull, let the leases end, and acknowledge then: others may have the messages by that time."""
+        """Pull, let the leases end, and acknowledge then, perhaps after pulling the same messages again."""
         one = self.worker(self.chance.choice(self.stage.kinds).name)
         given = await one.pull(self.chance.randint(1, 10))
         if not given.messages:
             return
         await one.settle(EXTEND, given.messages, ackDeadlineSeconds=1)
-        await asyncio.sleep(self.chance.uniform(0.9, 2.5))
+        await asyncio.sleep(self.chance.uniform(0.9, 2.0))
+        again = await one.pull(60) if self.chance.random() < 0.5 else None
         await one.settle(ACK, given.messages)
+        if again is not None and again.messages:
+            await one.settle(ACK, again.messages)
 
     def worker(self, subscription: str) -> Worker:
         """Return who works on a subscription."""
@@ -233,7 +260,7 @@ class Actor:
 
     async def look(self) -> None:
         """List what quotas count: no more than they allow, and nothing of another project."""
-        for kind, most in QUOTAS.items():
+        for kind, most in self.stage.quotas.items():
             shown, _ = await self.client.ask(self.client.next_request(), f"/{kind}", None, method="GET")
             if not shown.done:
                 return

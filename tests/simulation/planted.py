@@ -291,7 +291,8 @@ FAULTS: Mapping[Fault, frozenset[str]] = {
     snapshot_of_the_floor: frozenset({"move"}), lost_update: frozenset({"change a list"}),
     revoked_tokens: frozenset({"change a login"}), stale_schema: frozenset({"change a schema"}),
     detached_gives: frozenset({"use what is new"}), new_one_gets_the_old: frozenset({"use what is new"}),
-    refusal_taken_for_success: BY_PUSH, late_ids_confirmed: frozenset({"work by Google"}), lost_letters: frozenset({"work"}),
+    refusal_taken_for_success: BY_PUSH, late_ids_confirmed: frozenset({"work by Google"}),
+    lost_letters: frozenset({"work"}),
     leases_forgotten_at_a_start: frozenset({"work"}),
 }  # fmt: skip
 """Faults, and operations of which one is in each world that can find it, so that others need not be played."""

@@ -69,12 +69,13 @@ IN_ORDER = {"kind": KEYED, "held": (ONE, TWO)}
     ([pull(0, FIRST)], {"letters": (LETTER,)}),
     ([pull(0, FIRST), settle(0.2, NACK, FIRST), pull(1, OVER), settle(2, ACK, OVER)], {}),
     ([pull(0, FIRST, name=ONE), settle(0.5, ACK, FIRST), pull(1, LAST, name=TWO), settle(2, ACK, LAST)], IN_ORDER),
+    ([], {"kind": PLAIN._replace(passes_over="a"), "held": ("a1", "a2")}),
 ], ids=[
     "an acknowledgement", "an acknowledgement without an answer that did not happen",
     "a late one, and the next delivery", "a lease that a restart forgot",
     "a lease that goes on for a while after a restart", "a nack", "a lease that was cut", "one that was extended",
     "acknowledged again, whenever", "put aside", "a nack over a restart, which counts nothing",
-    "messages of a key, one after the other",
+    "messages of a key, one after the other", "what its filter passes over",
 ])  # fmt: skip
 def test_who_keeps_the_laws_is_not_accused(attempts: list[Attempt], more: dict[str, object]) -> None:
     assert found(attempts, **more) == []  # type: ignore[arg-type]
@@ -83,6 +84,7 @@ def test_who_keeps_the_laws_is_not_accused(attempts: list[Attempt], more: dict[s
 @pytest.mark.parametrize(("attempts", "more", "law"), [
     ([pull(0, FIRST), settle(1, ACK, FIRST), pull(2, OVER)], {}, "came back"),
     ([pull(0, FIRST)], {}, "forgotten"),
+    ([pull(0, FIRST), settle(1, ACK, FIRST)], {"kind": PLAIN._replace(passes_over="a")}, "filter"),
     ([pull(0, FIRST), settle(1, ACK, FIRST)], {"floor": 0}, "forgotten"),
     ([pull(0, FIRST)], {"letters": (LETTER, LETTER)}, "forgotten"),
     ([pull(0, FIRST, name="b"), settle(1, ACK, FIRST)], {}, "forgotten"),

@@ -9,7 +9,7 @@ import base64
 import contextlib
 import pickle
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
@@ -133,7 +133,7 @@ class SimContext:
 class _ServedCall(_Frames):
     """A call as the node has it: a task that ends with the call, or when its client leaves."""
 
-    def __init__(self, handlers: Mapping[str, Callable[[Any, Any], Any]], calls: "set[asyncio.Task[None]]") -> None:
+    def __init__(self, handlers: Mapping[str, Any], calls: "set[asyncio.Task[None]]") -> None:
         super().__init__()
         self._handlers, self._calls = handlers, calls
         self._context: SimContext | None = None
@@ -174,7 +174,7 @@ async def answering(
 ) -> AsyncIterator[str]:
     """Answer calls until the block ends, in the place of `ams.pubsub.server.answering`."""
     process = SimProcess.running()
-    handlers: dict[str, Callable[[Any, Any], Any]] = {METHOD: calls.stream(METHOD, streams.run).stream_stream}
+    handlers: dict[str, Any] = {METHOD: calls.stream(METHOD, streams.run).stream_stream}
     for service, rpcs in services.items():
         handlers.update({f"/{service}/{rpc.name}": calls.unary(service, rpc).stream_unary for rpc in rpcs})
     sock = process.world.network.listen(process, PORT)

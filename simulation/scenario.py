@@ -18,7 +18,7 @@ PROJECTS = ("A", "B")
 OPERATIONS: Mapping[str, int] = MappingProxyType(
     {
         "publish": 10, "publish with a key": 5, "publish many": 2, "publish ordered": 6, "publish brief": 2,
-        "consume": 10, "wait and consume": 3, "seek": 2, "work": 12, "wait and work": 3, "work late": 2,
+        "consume": 10, "wait and consume": 3, "seek": 2, "work": 12, "wait and work": 3, "work late": 4,
         "read brief": 1, "back up": 1,
         "churn a topic": 4, "churn a subscription": 4, "use what is new": 5, "change access": 2, "look": 2,
         "publish again": 2, "read a range": 1, "move": 8, "change a schema": 3, "publish checked": 2,

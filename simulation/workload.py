@@ -188,7 +188,7 @@ class Actor:
             return
         await one.settle(EXTEND, given.messages, ackDeadlineSeconds=1)
         await asyncio.sleep(self.chance.uniform(0.9, 2.0))
-        again = await one.pull(60) if self.chance.random() < 0.5 else None
+        again = await one.pull(60) if self.chance.random() < 0.7 else None
         await one.settle(ACK, given.messages)
         if again is not None and again.messages:
             await one.settle(ACK, again.messages)

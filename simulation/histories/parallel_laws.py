@@ -11,7 +11,8 @@
                    again then
 
 Clients judge by their own clocks, so always for the service: it may have given a message at the beginning of a pull or
-at its end, whichever excuses it.
+at its end, whichever excuses it. What began at the moment at which something else was answered began after it: in a
+simulated world no time passes between the two.
 
 What a process has leased is forgotten when another one takes the subscription over, after a kill or as a node of a
 cluster does. When that was tell the runs in the ids: between two deliveries of which the second has a higher one.
@@ -178,7 +179,7 @@ def _come_again(said: str, story: _Story) -> Iterator[str]:
     if confirmed is None:
         return
     for lease, message in story.given:
-        if lease.started > confirmed.ended:
+        if lease.started >= confirmed.ended:
             yield (
                 f"came back: {said} ({message.name}) was given by pull {lease.request}, and had been acknowledged by"
                 f" {confirmed.request} before that began"
@@ -215,7 +216,7 @@ def _runs_until(sub: Parallel, story: _Story, first: Given, second: Given) -> fl
             return 0.0
         if settle.verb == EXTEND and settle.may_have_happened(ack_id):
             extended = settle.started + settle.seconds
-            is_sure = settle.is_confirmed(ack_id) and settle.ended < second.lease.started
+            is_sure = settle.is_confirmed(ack_id) and settle.ended <= second.lease.started
             until = extended if is_sure else min(until, extended)
     return until
 
@@ -225,14 +226,14 @@ def _acknowledged_late(
 ) -> Iterator[str]:
     """Find acknowledgements that were confirmed, of leases that were over."""
     by_id = {given.message.ack_id: given for given in story.given}
-    earliest = min((settle.started for settle, _ in story.of(ACK)), default=0.0)
+    earliest = story.may_be_done_since  # from then on it may be done, and an acknowledgement again is harmless
     for settle, ack_id in story.of(ACK):
         first = by_id.get(ack_id)
         if first is None or is_dead or settle.started > earliest or not settle.is_confirmed(ack_id):
             continue
         if take_overs.may_have_ended(first.message.run, settle.ended):
             continue
-        if any(first.lease.ended < each.lease.started and each.lease.ended < settle.started for each in story.given):
+        if any(first.lease.ended < each.lease.started and each.lease.ended <= settle.started for each in story.given):
             yield f"late: {said} was acknowledged by {settle.request}, but had been given to another since"
         is_extended = any(other == ack_id for _, other in story.of(EXTEND))
         if not is_extended and settle.started > first.lease.ended + sub.deadline + ROUNDING:
@@ -253,7 +254,7 @@ def _counted_down(sub: Parallel, said: str, story: _Story, take_overs: TakeOvers
         if not take_overs.may_have_ended(first.message.run, settle.ended):  # one of before is only over
             known.append((settle.ended, first.message.attempt + 1))
     for lease, message in story.given:
-        before = max((attempt for ended, attempt in known if ended < lease.started), default=0)
+        before = max((attempt for ended, attempt in known if ended <= lease.started), default=0)
         if message.attempt < before:
             yield (
                 f"counted down: {said} was given by pull {lease.request} as delivery {message.attempt}, after it had"
@@ -273,9 +274,9 @@ def _out_of_order(sub: Parallel, held: Sequence[Held], stories: Mapping[int, _St
         first = min(story.given, key=lambda each: each.lease.ended).lease
         earlier = stories.get(before, _Story())
         said = f"of key {key} in subscription {sub.name}, message"
-        if before not in dead and earlier.may_be_done_since > first.ended:
+        if before not in dead and earlier.may_be_done_since >= first.ended:
             yield f"out of order: {said} {offset} was given by pull {first.request} before message {before} was settled"
-        again = [each.lease for each in earlier.given if each.lease.started > first.ended]
+        again = [each.lease for each in earlier.given if each.lease.started >= first.ended]
         if again:
             yield (
                 f"out of order: {said} {before} was given by pull {again[0].request} after message {offset} had been"

@@ -24,8 +24,8 @@ async def change(actor: "Actor") -> None:
     """Read the list, and write it back with or without this client's own member."""
     own, name = actor.shadow(Membership), f"{actor.client.name}-m"
     if not own.is_made:
-        body = {"projects": [{"project": actor.client.project, "roles": ["publisher"]}]}
-        found, status = await actor.change(f"/members/{name}", body, allowed=("409",))
+        roles = {"project": actor.client.project, "roles": ["publisher"]}
+        found, status = await actor.change(f"/members/{name}", {"projects": [roles]}, allowed=("409",))
         own.is_made = found.done or status == 409
         return
     shown, _ = await actor.change(f"{PATH}:acl", None, method="GET")
@@ -37,8 +37,7 @@ async def change(actor: "Actor") -> None:
         actor.stage.violated(f"list: {name} {said}, though nobody else changes that; it has {names}")
     puts = name not in names
     if actor.chance.random() < 0.3:
-        verb, body = "changeAcl", {"add" if puts else "remove": [name]}
-        found, _ = await actor.change(f"{PATH}:{verb}", body)
+        found, _ = await actor.change(f"{PATH}:changeAcl", {"add" if puts else "remove": [name]})
     else:
         after = [*names, name] if puts else [each for each in names if each != name]
         found, _ = await actor.change(

@@ -5,6 +5,7 @@ import json
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from simulation.histories.attempts import Outcome
@@ -136,7 +137,7 @@ async def prepare(admin: "Actor", place: int) -> None:
         own.receivers.append(receiver)
         port = FIRST_PORT + 2 * place + number
         sock = process.world.network.listen(process, port)
-        own.tasks.append(process.loop.create_task(sock.serve(lambda receiver=receiver: _Connection(receiver))))
+        own.tasks.append(process.loop.create_task(sock.serve(partial(_Connection, receiver))))
         body: dict[str, object] = {
             "topic": f"{client.resource}/topics/{TOPIC}", "ackDeadlineSeconds": 10,
             "type": "ordered" if name == ORDERED else "parallel",

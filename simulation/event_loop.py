@@ -201,10 +201,16 @@ class SimLoop(AbstractEventLoop):
         return await sock.attach(self, protocol), protocol
 
     async def create_connection(  # type: ignore[override]
-        self, protocol_factory: Callable[[], asyncio.Protocol], host: str, port: int, **how: Any
+        self,
+        protocol_factory: Callable[[], asyncio.Protocol],
+        host: str = "",
+        port: int = 0,
+        *,
+        sock: "SimSocket | None" = None,
+        **how: Any,
     ) -> tuple[asyncio.Transport, asyncio.Protocol]:
-        """Connect to a port of the simulated network. Raises `OSError`."""
-        sock = await self.process.world.network.connect(self.process, port)
+        """Connect to a port of the simulated network, or go on with what is connected. Raises `OSError`."""
+        sock = sock or await self.process.world.network.connect(self.process, port)
         protocol = protocol_factory()
         return await sock.attach(self, protocol), protocol
 

@@ -219,6 +219,20 @@ class ListeningSocket:
         self.look()
         return sock, sock.get_extra_info("peername")
 
+    async def serve(self, factory: Callable[[], asyncio.Protocol]) -> None:
+        """Give each connection a protocol of its own, until this is cancelled."""
+        loop = self.process.loop
+        has_come = asyncio.Event()
+        loop.add_reader(self.port, has_come.set)
+        try:
+            while True:
+                has_come.clear()
+                while self.waiting:
+                    await self.accept()[0].attach(loop, factory())
+                await has_come.wait()
+        finally:
+            loop.remove_reader(self.port)
+
     def look(self) -> None:
         """Tell the event loop that a connection waits, if one does."""
         if self.waiting:

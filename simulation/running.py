@@ -12,21 +12,26 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from ams.core.settings import Settings
+from simulation import backups
 from simulation.clients import SimClient, Traffic
 from simulation.faults import Faults
 from simulation.histories.parallel_laws import Parallel
 from simulation.histories.scene import is_at_end
 from simulation.laws import broken_laws, left_over
-from simulation.node import PULL_WAIT_SECONDS, Node, settings_for
+from simulation.node import PUBSUB_PORT, PULL_WAIT_SECONDS, Node, settings_for
+from simulation.operations import pushing
 from simulation.process import SimProcess
-from simulation.scenario import OF_THE_CLOCK, PROFILES, PROJECTS, SLOWING, Operation, Scenario
+from simulation.scenario import BY_GOOGLE, BY_PUSH, OF_THE_CLOCK, PROFILES, PROJECTS, SLOWING, Operation, Scenario
 from simulation.seams import installed
+from simulation.sqlite_files import sqlite_files
 from simulation.workload import Actor, Stage
 from simulation.world import World
 
 MAX_EVENTS = 3_000_000
 START_SECONDS = 120.0  # until the service has to be ready when nothing goes wrong any more
 DRAIN_SECONDS = 600.0
+CALM_SECONDS = 20.0  # for any answer, when nothing goes wrong any more
 ROOT = "/dev/shm" if os.path.isdir("/dev/shm") else None  # noqa: S108 - a sync costs nothing there
 
 
@@ -43,16 +48,22 @@ class Result:
     kills: int = 0
     power_cuts: int = 0
     seconds: float = 0.0  # of simulated time
+    met: Counter[str] = field(default_factory=Counter)  # points of the program that crashes have met, if asked for
 
 
-def run(scenario: Scenario, *, keeps_trace: bool = False) -> Result:
-    """Play a scenario; raises nothing."""
+def run(scenario: Scenario, *, keeps_trace: bool = False, covers: bool = False) -> Result:
+    """Play a scenario; raises nothing. With `covers` the result says which points crashes have met."""
     world = World(scenario.seed, PROFILES[scenario.profile], keeps_trace=keeps_trace)
     result, traffic = Result(scenario), Traffic()
     with _folder() as folder, _without_collections():
-        node = Node(world, folder, settings_for(folder))
+        node = Node(world, folder, _settings(scenario, folder))
         faults = Faults(node)
-        with installed(world, node.note):
+        if covers:
+            node.met = result.met
+        with (
+            installed(world, node.note, answers_google=scenario.has(BY_GOOGLE)),
+            sqlite_files().mounted(folder, node.disk),
+        ):
             clients = SimProcess(world, "clients")
             try:
                 play = _Play(scenario, node, faults, traffic)
@@ -76,12 +87,23 @@ def run(scenario: Scenario, *, keeps_trace: bool = False) -> Result:
     return result
 
 
+def _settings(scenario: Scenario, folder: str) -> Settings:
+    changes: dict[str, object] = {}
+    if scenario.has(BY_GOOGLE):
+        changes |= {"pubsub_port": PUBSUB_PORT, "trusted_proxies": pushing.ALLOWED}
+    if scenario.has(BY_PUSH):
+        changes |= {"push_enabled": True, "push_allow": pushing.ALLOWED}
+    return settings_for(folder, **changes)
+
+
 class _Play:
     def __init__(self, scenario: Scenario, node: Node, faults: Faults, traffic: Traffic) -> None:
         self._scenario, self._node, self._faults, self._traffic = scenario, node, faults, traffic
         kinds = {each.kind for each in scenario.faults}
         has_pauses, self._has_right_clock = bool(kinds & SLOWING), not kinds & OF_THE_CLOCK
-        self._stages = [Stage(project, node, traffic, has_pauses) for project in PROJECTS]
+        self._stages = [
+            Stage(project, node, traffic, has_pauses, self._has_right_clock, scenario.kinds) for project in PROJECTS
+        ]
 
     async def run(self) -> list[str]:
         node = self._node
@@ -96,17 +118,18 @@ class _Play:
                 group.create_task(self._act(number, operations, began))
         self._faults.cease()
         await self._until_ready()
+        self._traffic.patience = CALM_SECONDS
         violations: list[str] = []
         for stage, admin in zip(self._stages, admins, strict=True):
-            last = Actor(stage, admin, random.Random(stage.project), is_first=False)
-            await last.look()
-            if self._has_right_clock:
-                await last.read_brief()
+            await stage.end(admin)
             await self._drain(stage)
             violations += [f"project {stage.project}: {each}" for each in await broken_laws(stage, admin)]
             admin.close()
         await asyncio.sleep(PULL_WAIT_SECONDS)
-        return [*violations, *left_over(node)]
+        if copy := next((stage.copy for stage in self._stages if stage.copy is not None), None):
+            violations += await backups.broken_laws(copy, node, self._stages, self._traffic)
+        deliveries = sum(len(stage.shadow(pushing.Pushed).receivers) for stage in self._stages)
+        return [*violations, *left_over(node, deliveries)]
 
     async def _act(self, number: int, operations: list[Operation], began: float) -> None:
         stage = self._stages[number % len(self._stages)]

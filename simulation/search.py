@@ -13,6 +13,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 
+from simulation import coverage
 from simulation.running import Result, run
 from simulation.scenario import Scenario, scenario_of
 
@@ -35,6 +36,7 @@ class Total:
     seconds: float = 0.0
     events: int = 0
     failed: list[int] = field(default_factory=list)
+    met: Counter[str] = field(default_factory=Counter)
 
     def add(self, result: Result) -> None:
         """Count a run."""
@@ -45,6 +47,7 @@ class Total:
         self.power_cuts += result.power_cuts
         self.seconds += result.seconds
         self.events += result.events
+        self.met += result.met
         if result.violations:
             self.failed.append(result.scenario.seed)
 
@@ -98,25 +101,25 @@ def story_of(scenario: Scenario, violations: Sequence[str]) -> str:
     )
 
 
-def play_seed(seed: int, hours: float) -> Result:
+def play_seed(seed: int, hours: float, covers: bool) -> Result:
     """Play one seed; the result is small enough to be sent between processes."""
-    return dataclasses.replace(run(scenario_of(seed, hours)), trace=[])
+    return dataclasses.replace(run(scenario_of(seed, hours), covers=covers), trace=[])
 
 
-def results(seeds: Sequence[int], hours: float, jobs: int) -> Iterator[Result]:
+def results(seeds: Sequence[int], hours: float, jobs: int, *, covers: bool = False) -> Iterator[Result]:
     """Yield the result of each seed."""
     if jobs == 1 or len(seeds) == 1:
-        yield from (play_seed(seed, hours) for seed in seeds)
+        yield from (play_seed(seed, hours, covers) for seed in seeds)
         return
     with ProcessPoolExecutor(jobs) as pool:
-        yield from pool.map(partial(play_seed, hours=hours), seeds, chunksize=4)
+        yield from pool.map(partial(play_seed, hours=hours, covers=covers), seeds, chunksize=4)
 
 
-def search(seeds: Sequence[int], *, hours: float, jobs: int, shrinks: bool) -> Total:
-    """Play all seeds, and tell those that fail."""
+def search(seeds: Sequence[int], *, hours: float, jobs: int, shrinks: bool, covers: bool = False) -> Total:
+    """Play all seeds, and tell those that fail; with `covers` also which points of the program crashes have met."""
     total, began = Total(), time.monotonic()
     said = began
-    for result in results(seeds, hours, jobs):
+    for result in results(seeds, hours, jobs, covers=covers):
         total.add(result)
         if result.violations and len(total.failed) <= SHOWN:
             print(f"FAILED: python -m simulation --seed {result.scenario.seed}", flush=True)
@@ -124,6 +127,8 @@ def search(seeds: Sequence[int], *, hours: float, jobs: int, shrinks: bool) -> T
         if time.monotonic() - said > 30:
             said = time.monotonic()
             print(total.line(said - began), file=sys.stderr, flush=True)
+    if covers:
+        print(coverage.table(total.met))
     print(total.line(time.monotonic() - began))
     if total.failed:
         print(f"failed: {' '.join(map(str, total.failed))}")
@@ -154,6 +159,7 @@ def main() -> None:
         "--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes to share the work"
     )
     parser.add_argument("--no-shrink", action="store_true", help="tell failing worlds as they are")
+    parser.add_argument("--coverage", action="store_true", help="print which points crashes have met")
     parser.add_argument("--trace", metavar="FILE", help="write the steps of the world of --seed to a file")
     options = parser.parse_args()
     if os.environ.get("PYTHONHASHSEED") != "0":  # sets are iterated in an order of their hashes
@@ -166,5 +172,7 @@ def main() -> None:
         with open(options.trace, "w") as file:
             file.writelines(result.trace)
     seeds = range(first, first + (1 if is_one else options.seeds))
-    total = search(seeds, hours=options.hours, jobs=options.jobs, shrinks=not options.no_shrink)
+    total = search(
+        seeds, hours=options.hours, jobs=options.jobs, shrinks=not options.no_shrink, covers=options.coverage
+    )
     sys.exit(1 if total.failed else 0)

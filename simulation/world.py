@@ -59,6 +59,12 @@ class Timeline:
                 return event
         return None
 
+    def is_next(self, event: Event) -> bool:
+        """Return whether nothing happens before an event."""
+        while self._heap and self._heap[0].is_cancelled:
+            heapq.heappop(self._heap)
+        return bool(self._heap) and self._heap[0] is event
+
     def split(self, owner: object) -> "Timeline":
         """Take the events of one owner out, into a timeline of their own that begins now."""
         taken = Timeline(self.now)
@@ -129,6 +135,17 @@ class World:
         chance = chance or self.chance
         drawn = chance.uniform(*span)
         return drawn * 20 if chance.random() < self.latencies.tail else drawn
+
+    def takes(self, event: Event) -> bool:
+        """Let an event have happened if it is the next one; else return False.
+
+        A thread that waits for time alone goes on so without giving the baton back: switching costs more than the step.
+        """
+        if not self.timeline.is_next(event):
+            return False
+        self.timeline.pop()
+        self.trace.note(self.timeline.now, event.label)
+        return True
 
     def step(self) -> bool:
         """Let the next event happen; False when nothing will happen any more."""

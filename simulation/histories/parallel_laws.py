@@ -1,6 +1,7 @@
 """Laws over one parallel subscription, whatever was killed meanwhile.
 
     came back      what was acknowledged, and answered so, is not given again
+    filter         what its filter passes over is not given
     forgotten      all that is published is acknowledged or put aside, once, and the subscription comes to its end
     given twice    as long as a lease runs, its message is given to nobody else; with exactly-once delivery not even
                    after a restart. A lease runs no longer than those of messages before it in its key that are out too
@@ -10,7 +11,8 @@
                    the same stream, or the same pull, in order
 
 Clients judge by their own clocks, so always for the service: it may have given a message at the beginning of a pull or
-at its end, whichever excuses it.
+at its end, whichever excuses it. What began at the moment at which something else was answered began after it: in a
+simulated world no time passes between the two.
 
 What a process has leased is forgotten when another one takes the subscription over, after a kill or as a node of a
 cluster does. When that was tell the runs in the ids: between two deliveries of which the second has a higher one.
@@ -36,6 +38,12 @@ class Parallel(NamedTuple):
     most_attempts: int
     exactly_once: bool = False
     ordered: bool = False
+    passes_over: str = ""
+    """Its filter passes over messages whose names begin so; empty: it has none."""
+
+    def is_delivered(self, name: str) -> bool:
+        """Whether its filter lets a message through."""
+        return not self.passes_over or not name.startswith(self.passes_over)
 
 
 MORE_ATTEMPTS = 5
@@ -142,6 +150,9 @@ def _other_messages(sub: Parallel, held: Sequence[Held], stories: Mapping[int, _
             if names.get(offset) != message.name:
                 found = names.get(offset, "nothing")
                 yield f"forgotten: pull {lease.request} was given {message.name} as id {offset}, where {found} is"
+            if not sub.is_delivered(message.name):
+                said = f"pull {lease.request} of {sub.name} was given {message.name}"
+                yield f"filter: {said}, which its filter passes over"
 
 
 def _not_at_its_end(
@@ -155,7 +166,9 @@ def _not_at_its_end(
         yield f"forgotten: message {twice[0]} of subscription {sub.name} was put aside {dead.count(twice[0])} times"
     never = float("inf")
     settled = {offset for offset, story in stories.items() if story.may_be_done_since < never}
-    forgotten = [each for each in held if each.id < floor and each.id not in settled and each.id not in set(dead)]
+    gone = settled | set(dead)
+    passed = [each for each in held if each.id < floor and sub.is_delivered(each.name)]
+    forgotten = [each for each in passed if each.id not in gone]
     if forgotten:
         first, given = forgotten[0], stories.get(forgotten[0].id, _Story()).given
         yield (
@@ -169,7 +182,7 @@ def _come_again(said: str, story: _Story) -> Iterator[str]:
     if confirmed is None:
         return
     for lease, message in story.given:
-        if lease.started > confirmed.ended:
+        if lease.started >= confirmed.ended:
             yield (
                 f"came back: {said} ({message.name}) was given by pull {lease.request}, and had been acknowledged by"
                 f" {confirmed.request} before that began"
@@ -246,7 +259,7 @@ def _runs_until(sub: Parallel, story: _Story, first: Given, second: Given) -> fl
             return 0.0
         if settle.verb == EXTEND and settle.may_have_happened(ack_id):
             extended = settle.started + settle.seconds
-            is_sure = settle.is_confirmed(ack_id) and settle.ended < second.lease.started
+            is_sure = settle.is_confirmed(ack_id) and settle.ended <= second.lease.started
             until = extended if is_sure else min(until, extended)
     return until
 
@@ -256,14 +269,14 @@ def _acknowledged_late(
 ) -> Iterator[str]:
     """Find acknowledgements that were confirmed, of leases that were over."""
     by_id = {given.message.ack_id: given for given in story.given}
-    earliest = min((settle.started for settle, _ in story.of(ACK)), default=0.0)
+    earliest = story.may_be_done_since  # from then on it may be done, and an acknowledgement again is harmless
     for settle, ack_id in story.of(ACK):
         first = by_id.get(ack_id)
         if first is None or is_dead or settle.started > earliest or not settle.is_confirmed(ack_id):
             continue
         if take_overs.may_have_ended(first.message.run, settle.ended):
             continue
-        if any(first.lease.ended < each.lease.started and each.lease.ended < settle.started for each in story.given):
+        if any(first.lease.ended < each.lease.started and each.lease.ended <= settle.started for each in story.given):
             yield f"late: {said} was acknowledged by {settle.request}, but had been given to another since"
         is_extended = any(other == ack_id for _, other in story.of(EXTEND))
         if not is_extended and settle.started > first.lease.ended + sub.deadline + ROUNDING:
@@ -318,7 +331,7 @@ def _counted_down(sub: Parallel, said: str, story: _Story, take_overs: TakeOvers
         if not take_overs.may_have_ended(first.message.run, settle.ended):  # one of before is only over
             known.append((settle.ended, first.message.attempt + 1))
     for lease, message in story.given:
-        before = max((attempt for ended, attempt in known if ended < lease.started), default=0)
+        before = max((attempt for ended, attempt in known if ended <= lease.started), default=0)
         if message.attempt < before:
             yield (
                 f"counted down: {said} was given by pull {lease.request} as delivery {message.attempt}, after it had"
@@ -336,8 +349,8 @@ def _out_of_order(sub: Parallel, stories: Mapping[int, _Story], keys: _Keys, dea
             for before in keys.before(offset):
                 if before in dead:
                     continue
-                was_done = given_last.get(before, never) <= given.lease.ended  # else it came again
-                if was_done and done_since.get(before, never) <= given.lease.ended:
+                was_done = given_last.get(before, never) < given.lease.ended  # else it came again
+                if was_done and done_since.get(before, never) < given.lease.ended:
                     continue
                 if not _is_out_to_same(stories.get(before, _Story()), given):
                     said = (

@@ -92,6 +92,7 @@ TOGETHER = pull(0, FIRST, BEHIND, name=BOTH)
       pull(1, AGAIN, LAST, name=BOTH), settle(2, ACK, AGAIN, LAST)], IN_ORDER),
     ([pull(0, FIRST, name=ONE, stream="x"), pull(1, BEHIND, name=TWO, stream="x"), settle(2, ACK, FIRST, BEHIND)],
      IN_ORDER),
+    ([], {"kind": PLAIN._replace(passes_over="a"), "held": ("a1", "a2")}),
 ], ids=[
     "an acknowledgement", "an acknowledgement without an answer that did not happen",
     "a late one, and the next delivery", "a lease that a restart forgot",
@@ -99,6 +100,7 @@ TOGETHER = pull(0, FIRST, BEHIND, name=BOTH)
     "acknowledged again, whenever", "put aside", "a nack over a restart, which counts nothing",
     "messages of a key, one after the other", "together, acknowledged in any order",
     "together, and both again as the first one failed", "to one stream, the second while it has the first",
+    "what its filter passes over",
 ])  # fmt: skip
 def test_who_keeps_the_laws_is_not_accused(attempts: list[Attempt], more: dict[str, object]) -> None:
     assert found(attempts, **more) == []  # type: ignore[arg-type]
@@ -110,6 +112,7 @@ LAWS = ("came back", "forgotten", "given twice", "late", "counted down", "out of
 @pytest.mark.parametrize(("attempts", "more", "law"), [
     ([pull(0, FIRST), settle(1, ACK, FIRST), pull(2, OVER)], {}, "came back"),
     ([pull(0, FIRST)], {}, "forgotten"),
+    ([pull(0, FIRST), settle(1, ACK, FIRST)], {"kind": PLAIN._replace(passes_over="a")}, "filter"),
     ([pull(0, FIRST), settle(1, ACK, FIRST)], {"floor": 0}, "forgotten"),
     ([pull(0, FIRST)], {"letters": (LETTER, LETTER)}, "forgotten"),
     ([pull(0, FIRST, name="b"), settle(1, ACK, FIRST)], {}, "forgotten"),

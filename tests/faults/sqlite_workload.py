@@ -22,7 +22,7 @@ from ams.core.offsets import Range, ranges_of
 from ams.storage.cursors import acks, entries
 from ams.storage.cursors.acks import Change, Progress
 from ams.storage.cursors.base import NO_DEADLINE
-from ams.storage.cursors.sqlite import SqliteCursors
+from ams.storage.cursors.embedded import EmbeddedCursors
 from ams.storage.cursors.sqlite_rows import AckRows
 from ams.storage.database.database import sqlite_url
 from ams.storage.registry.registry import Registry
@@ -62,7 +62,7 @@ def move_often(connection: sqlite3.Connection, _: object) -> None:
     connection.execute(f"PRAGMA wal_autocheckpoint = {PAGES}")
 
 
-async def use_cursors(cursors: SqliteCursors, notes: Notes, state: State, chance: random.Random) -> State:
+async def use_cursors(cursors: EmbeddedCursors, notes: Notes, state: State, chance: random.Random) -> State:
     """Create, drop or seek a subscription, ordered or parallel, or acknowledge for several as one group."""
     is_parallel = chance.random() < 0.5
     key = SubscriptionId(f"p{chance.randrange(3)}" if is_parallel else f"s{chance.randrange(40)}")
@@ -79,7 +79,7 @@ async def use_cursors(cursors: SqliteCursors, notes: Notes, state: State, chance
     return await notes.ask("cursors", state, state | changed, asyncio.gather(*calls))
 
 
-async def acknowledged(cursors: SqliteCursors, state: State, chance: random.Random) -> tuple[State, list[Call]]:
+async def acknowledged(cursors: EmbeddedCursors, state: State, chance: random.Random) -> tuple[State, list[Call]]:
     moved: State = {}
     ordered = sorted(each for each in state if each.startswith("s"))
     for each in chance.sample(ordered, min(len(ordered), 3)):
@@ -92,7 +92,7 @@ async def acknowledged(cursors: SqliteCursors, state: State, chance: random.Rand
     ]
 
 
-async def settled(cursors: SqliteCursors, state: State, chance: random.Random) -> tuple[State, list[Call]]:
+async def settled(cursors: EmbeddedCursors, state: State, chance: random.Random) -> tuple[State, list[Call]]:
     changed: State = {}
     calls: list[Call] = []
     for each in [SubscriptionId(each) for each in state if each.startswith("p")]:
@@ -134,7 +134,7 @@ async def main(folder: Path, steps: int, seed: int) -> None:
     chance = random.Random(seed)
     notes = Notes(folder / "notes")
     entries.MAX_DELTAS = 4  # so that images are written
-    cursors = await SqliteCursors.open(str(folder / "cursors.db"), ends={TOPIC: END})
+    cursors = await EmbeddedCursors.open(str(folder / "cursors.db"), ends={TOPIC: END})
     move_often(cursors._connection, None)
     event.listen(Engine, "connect", move_often)  # here alone: it holds for every engine of the process
     registry = await Registry.open(sqlite_url(str(folder / "registry.db")), bytes(32))

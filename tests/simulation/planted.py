@@ -17,7 +17,7 @@ from ams.service.parallel.backlog import Backlog
 from ams.service.parallel.hand_out_ids import HandOutIds
 from ams.service.parallel.message_state import OrderingKeys
 from ams.storage.cursors import sqlite
-from ams.storage.cursors.sqlite import SqliteCursors
+from ams.storage.cursors.embedded import EmbeddedCursors
 from ams.storage.database.invalidation import Invalidations
 from ams.storage.log.embedded.catalog import SegmentCatalog, TopicState
 from ams.storage.log.embedded.pages import OpenFiles
@@ -44,15 +44,15 @@ def lost_sync() -> Planted:
 
 def early_acknowledgement() -> Planted:
     """Acknowledgements of ordered subscriptions are answered before they are on disk."""
-    joined = SqliteCursors._joined
+    joined = EmbeddedCursors._joined
 
-    def early(cursors: SqliteCursors) -> "asyncio.Future[None]":
+    def early(cursors: EmbeddedCursors) -> "asyncio.Future[None]":
         joined(cursors)
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         future.set_result(None)
         return future
 
-    return replace(SqliteCursors, "_joined", early)
+    return replace(EmbeddedCursors, "_joined", early)
 
 
 def stale_cursors() -> Planted:

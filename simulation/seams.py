@@ -22,7 +22,6 @@ from unittest import mock
 import structlog
 
 import ams.app.serving  # so that all modules of the program are there to be looked at
-from ams.storage.cursors import sqlite as cursors
 from ams.storage.database.sqlite import SqliteStore
 from ams.storage.log.embedded.segment import Open
 from ams.web.fair_scheduler import FairScheduler
@@ -94,7 +93,6 @@ def installed(world: World, note: Callable[[LogEvent], None]) -> Iterator[None]:
         stack.enter_context(mock.patch("secrets.token_hex", lambda size=16: random_bytes(size).hex()))
         # SQLite is real and takes no time of the world; what it does for the disk takes as long as a sync, and a crash
         # may come before the commit, and after it and before anybody knows.
-        stack.enter_context(mock.patch.object(cursors, "store", _lasting(world, vars(cursors)["store"])))
         stack.enter_context(mock.patch.object(SqliteStore, "_attempt", _lasting(world, SqliteStore._attempt)))
         # Two that took theirs when their class was made.
         stack.enter_context(mock.patch.object(FairScheduler.__init__, "__defaults__", (simulated_time.perf_counter,)))

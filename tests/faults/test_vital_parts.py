@@ -83,8 +83,8 @@ PARTS = {
     "storing a group": Part(Committer, "_commit_class", dies, "writing of the log failed (Planted)", publish),
     "telling of a group": Part(Committer, "_succeed_failed", breaks, "writing of the log failed (Defect)", publish),
     "what is in memory of the log": Part(LogState, "_place", breaks, "memory of the log failed (Defect)", publish),
-    "storing cursors": Part(EmbeddedCursors, "_write", dies, "writing of the cursors failed (Planted)", acknowledge),
-    "cursors in memory": Part(EmbeddedCursors, "_stored", breaks, "writing of the cursors failed (Defect)", acknowledge),
+    "storing cursors": Part(Committer, "_commit_cursors", dies, "writing of the log failed (Planted)", acknowledge),
+    "cursors in memory": Part(EmbeddedCursors, "_stored", breaks, "memory of the cursors failed (Defect)", acknowledge),
 }
 
 

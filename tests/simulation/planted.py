@@ -16,8 +16,9 @@ from ams.core.retention_clock import RetentionClock
 from ams.service.parallel.backlog import Backlog
 from ams.service.parallel.hand_out_ids import HandOutIds
 from ams.service.parallel.message_state import OrderingKeys
-from ams.storage.cursors import sqlite
+from ams.storage.cursors import embedded
 from ams.storage.cursors.embedded import EmbeddedCursors
+from ams.storage.cursors.embedded_rows import Group, encode_group
 from ams.storage.database.invalidation import Invalidations
 from ams.storage.log.embedded.catalog import SegmentCatalog, TopicState
 from ams.storage.log.embedded.pages import OpenFiles
@@ -57,13 +58,12 @@ def early_acknowledgement() -> Planted:
 
 def stale_cursors() -> Planted:
     """One group of cursors in five is not written, and nobody is told."""
-    store, numbers = sqlite.store, itertools.count(1)
+    numbers = itertools.count(1)
 
-    def some(*given: Any) -> None:
-        if next(numbers) % 5:
-            store(*given)
+    def some(group: Group, before: Any, lost: int) -> bytes:
+        return encode_group(group if next(numbers) % 5 else Group(), before, lost)
 
-    return replace(sqlite, "store", some)
+    return replace(embedded, "encode_group", some)
 
 
 def wrong_horizon() -> Planted:

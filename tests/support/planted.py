@@ -34,7 +34,7 @@ def plant(fault: str) -> None:
     if fault == "log":
         Committer._take = _dying(Committer._take)  # type: ignore[method-assign]
     elif fault == "cursors":
-        EmbeddedCursors._write = _dying(EmbeddedCursors._write)  # type: ignore[method-assign]
+        Committer._commit_cursors = _dying(Committer._commit_cursors)  # type: ignore[method-assign]
     elif fault == "hanging":
         EmbeddedCursors.close = _hanging  # type: ignore[method-assign,assignment]
         serving.STOP_SECONDS = 1

@@ -131,7 +131,7 @@ async def test_in_a_folder_that_all_may_read_only_the_certificate_is_for_all(tmp
         readable = {each.name for each in places if each.stat().st_mode & 0o077}
 
     assert run.base_url.startswith("https")
-    assert {"cursors.db", "registry.db", "log", "7d", "control"} <= {each.name for each in places}
+    assert {"cursors", "registry.db", "log", "7d", "control"} <= {each.name for each in places}
     assert readable == {"ca.pem", "server.pem"}
 
 

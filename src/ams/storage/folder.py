@@ -68,7 +68,10 @@ class Folder:
         except OSError as error:
             raise _cannot_be_used(path, error) from error
         if os.path.exists(os.path.join(path, OLD_CURSORS)):
-            raise Unusable(f"{path} holds {OLD_CURSORS}, of a version before the first release; choose a new folder")
+            raise Unusable(
+                f"{path} holds {OLD_CURSORS}: a version made it that kept positions there; export it with that version,"
+                " and import it into a new folder"
+            )
         folder = cls(path, _locked_folder(path))
         try:
             _mark(path)

@@ -80,7 +80,7 @@ def play(seed: int) -> Tally:
 def play_all(seeds: Sequence[int]) -> Tally:
     """Play several scenarios, without a word from the log about what it met."""
     before, image_bytes = structlog.get_config(), journal.IMAGE_BYTES
-    journal.IMAGE_BYTES = 3000  # so that images are stored
+    journal.IMAGE_BYTES = 1500  # so that images are stored
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory(), processors=[_drop])
     try:
         tally = Tally()

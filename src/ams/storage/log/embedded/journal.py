@@ -24,7 +24,7 @@ from ams.storage.log.embedded.segment import CURSORS, HEAD_BYTES, SegmentHead, e
 
 logger = structlog.get_logger("ams.log")
 
-IMAGE_BYTES = 16 << 20  # bytes of groups after which an image is stored
+IMAGE_BYTES = 16 << 20  # bytes of groups after which an image is stored, unless the last one was larger
 Bodies = Callable[[], Iterator[bytes]]
 
 
@@ -81,8 +81,9 @@ class Journal:
             return
         if outcome.cursors_error is None:
             self.commit = outcome.commit
+            was_due = self.is_due
             self._bytes += len(group.body)
-            if self.is_due:
+            if self.is_due and not was_due:
                 self.on_due()
         self._under_way = None
         group.ended(outcome.cursors_error)
@@ -111,7 +112,7 @@ class Journal:
     @property
     def is_due(self) -> bool:
         """Whether an image is due: a start is to read little."""
-        return self._bytes >= IMAGE_BYTES
+        return self._bytes >= max(IMAGE_BYTES, self._image_bytes)
 
     async def tidy(self) -> None:
         """Remove what the image has taken the place of. Raises `OSError`."""

@@ -176,6 +176,8 @@ class _Recovering:
         *older, self._log.journal.image = images
         self._log.journal.bodies, self._log.journal.image_bytes = read_image(self._files, self._folder, images[-1])
         self._log.commit = max(self._log.commit, images[-1])
+        if older:  # a power loss must leave the newest when these are gone
+            self._files.sync_folder(os.path.join(self._folder, CURSORS.name))
         for commit in older:
             self._files.unlink(image_path(self._folder, commit))
 

@@ -168,7 +168,7 @@ class Upkeep:
             while self._uncounted:
                 self._count(await self._sizes(self._uncounted[0]))
                 self._uncounted.pop(0)
-            if self._journal.is_due:
+            if self._journal.is_due and not self._about_to_list:
                 await self._journal.store_image()
             if not self._keepers:
                 await self._journal.tidy()

@@ -29,8 +29,9 @@ from ams.core.errors import Damaged, Unusable
 from ams.core.messages import message
 from ams.core.names import Offset, SubscriptionId, new_topic_id
 from ams.storage.cursors.base import NO_DEADLINE
+from ams.storage.cursors.embedded import EmbeddedCursors
 from ams.storage.folder import RESTORING, Folder
-from ams.storage.log.embedded import Part
+from ams.storage.log.embedded import EmbeddedLog, Part
 from tests.support.engines import open_engines
 from tests.support.loop_time import pass_loop_time
 from tests.support.service import running_service
@@ -187,9 +188,12 @@ async def test_no_cursor_of_a_copy_is_beyond_the_log_it_was_copied_with(tmp_path
         await asyncio.to_thread(copy_slowly)
         assert (await cursors.position(subscription, topic)).offset == 1
 
-    async with open_engines(tmp_path / "b") as engines:
-        assert (await engines.log.bounds(topic)).end == 0
-        assert (await engines.cursors.position(subscription, topic)).offset == 0
+    log = await EmbeddedLog.open(str(tmp_path / "b" / "log"))
+    cursors = await EmbeddedCursors.open(log.journal, ends={})
+    assert (await log.bounds(topic)).end == 0
+    assert (await cursors.places())[subscription].offset == 0
+    await cursors.close()
+    await log.close()
 
 
 @pytest.mark.parametrize("target", ["data/b", "data", "there", "nowhere/b"])
@@ -270,7 +274,7 @@ async def test_a_log_that_ends_too_early_is_not_backed_up_as_if_it_were_whole(tm
 
     async with open_use_cases(tmp_path) as use_cases:
         await use_cases.publish(5)
-    (segment,) = (tmp_path / "log").glob("*/*.log")
+    (segment,) = (tmp_path / "log").glob("7d/*.log")
 
     with pytest.raises(Unusable, match="ends at .* instead of 9999999"):
         copy_file(str(segment), str(tmp_path / "b"), "x.log", 9_999_999)
@@ -400,7 +404,7 @@ async def test_a_folder_may_lie_deeper_than_the_path_of_a_socket_is_long(tmp_pat
 async def until_dropped(use_cases: UseCases, data: Path) -> None:
     async def is_dropped() -> bool:
         await use_cases.engines.log.retain()
-        return not list((data / "log").glob("*/*.log"))
+        return not list((data / "log").glob("7d/*.log"))
 
     await wait_until_async(is_dropped)
 

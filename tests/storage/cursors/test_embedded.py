@@ -51,6 +51,7 @@ class Kept:
         if power:
             self.disk.power_loss()
         self.disk.stop_at = None
+        self.disk.heal()
         return await self.open(end)
 
     def fail_once(self) -> None:
@@ -325,6 +326,24 @@ async def test_a_change_that_cannot_be_undone_is_told_as_unknown_and_undone_by_t
 
     assert await settle(cursors, taken, done((6, 7)))
     assert list((await (await kept.kill(power=False)).progress(SUB)).done) == [6]
+
+
+async def test_a_group_whose_outcome_was_unknown_does_not_count_once_another_is_stored(kept: Kept) -> None:
+    cursors = kept.cursors
+    await cursors.create(OTHER_SUB, TOPIC, 60)
+    topic = await new_topic(cursors.log)
+    kept.disk.fail("sync", times=2)  # beside the message, and alone
+    kept.disk.fail("open", times=FULL, where="/7d/")  # so that what was written there is not cut off
+
+    *_, moved = await asyncio.gather(
+        cursors.log.append(topic, texts("a")), cursors.seek(SUB, TOPIC, 2), return_exceptions=True
+    )
+    assert isinstance(moved, CursorsUnavailable)
+    assert moved.message == OUTCOME_UNKNOWN
+    await cursors.seek(OTHER_SUB, TOPIC, 70)
+
+    cursors = await kept.kill(power=False)
+    assert [await where(cursors, each) for each in (SUB, OTHER_SUB)] == [0, 70]
 
 
 async def test_what_is_done_in_the_group_in_which_a_subscription_is_made_again_is_all_there_is(kept: Kept) -> None:

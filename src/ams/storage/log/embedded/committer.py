@@ -135,6 +135,8 @@ class Committer:
         """Work until asked to finish and nothing waits; the thread's main function."""
         while not self._stopping or self._waiting or self._large or self._cursors:
             self._receive()
+            if self._large and self._cursors:  # a group may have to wait for the rest of a large append
+                self._commit_cursors(self._cursors)
             if self._waiting:
                 self._taken = self._take()
                 if self._taken:

@@ -55,6 +55,11 @@ class Folder:
     def take(cls, path: str) -> "Folder":
         """Make or open the folder and lock it; raises `Unusable`, in one line, when it cannot be this process's."""
         path = os.path.abspath(path)
+        if os.path.exists(os.path.join(path, OLD_CURSORS)):
+            raise Unusable(
+                f"{path} holds {OLD_CURSORS}: a version made it that kept positions there; export it with that version,"
+                " and import it into a new folder"
+            )
         try:
             if not os.path.isdir(path):
                 os.makedirs(path, mode=0o700)
@@ -67,11 +72,6 @@ class Folder:
                 check_not_foreign(path, lambda name: name in first or name.startswith(CERTIFICATE_SERVICE))
         except OSError as error:
             raise _cannot_be_used(path, error) from error
-        if os.path.exists(os.path.join(path, OLD_CURSORS)):
-            raise Unusable(
-                f"{path} holds {OLD_CURSORS}: a version made it that kept positions there; export it with that version,"
-                " and import it into a new folder"
-            )
         folder = cls(path, _locked_folder(path))
         try:
             _mark(path)

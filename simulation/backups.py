@@ -114,8 +114,7 @@ def _copied(node: Node, began: float) -> Copy | None:
     found: dict[str, bytes] = {}
     try:
         with contextlib.closing(_Kept(node)) as kept, taking._moment(folder, kept, node.clock) as moment:  # type: ignore[arg-type]
-            for name, snapshot in (("registry.db", moment.registry), ("cursors.db", moment.cursors)):
-                found[name] = snapshot._connection.serialize()
+            found["registry.db"] = moment.registry._connection.serialize()
             for part in moment.parts:
                 node.disk.take_time()
                 content = node.disk.content(f"{folder.log}/{part.name}")

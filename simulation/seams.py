@@ -24,7 +24,6 @@ import structlog
 import ams.app.serving  # so that all modules of the program are there to be looked at
 from ams.app.backup import taking
 from ams.push import connecting
-from ams.storage.cursors import sqlite as cursors
 from ams.storage.database import sqlite as database
 from ams.storage.database.sqlite import SqliteStore
 from ams.storage.log.embedded.segment import Open
@@ -100,7 +99,6 @@ def installed(world: World, note: Callable[[LogEvent], None], *, answers_google:
         stack.enter_context(mock.patch.object(os, "urandom", random_bytes))
         stack.enter_context(mock.patch("secrets.token_hex", lambda size=16: random_bytes(size).hex()))
         # What SQLite reads and computes takes no time of the world: others go on before it and after it.
-        stack.enter_context(mock.patch.object(cursors, "store", _lasting(world, vars(cursors)["store"])))
         stack.enter_context(mock.patch.object(SqliteStore, "_attempt", _lasting(world, SqliteStore._attempt)))
         stack.enter_context(mock.patch.object(database, "make_private", sqlite_files().make_file))
         stack.enter_context(mock.patch.object(database, "Disk", sqlite_files))

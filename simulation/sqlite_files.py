@@ -28,7 +28,7 @@ NONE, SHARED, RESERVED, PENDING, EXCLUSIVE = range(5)
 SHM_UNLOCK, SHM_SHARED = 1, 4
 WRITE_PAUSES = 0.05  # share of the writes that take time by themselves; a sync always does
 NAME = b"ams-world"
-DATABASES = ("registry.db", "cursors.db")  # what else is in a folder may be lost
+DATABASES = ("registry.db",)  # what else is in a folder may be lost
 
 
 class _File(Structure):

@@ -22,7 +22,7 @@ from ams.service.parallel.backlog import Backlog
 from ams.service.parallel.hand_out_ids import RestartGrace
 from ams.service.parallel.message_state import KeyQueue, LeaseTable
 from ams.storage.cursors.acks import Change
-from ams.storage.cursors.sqlite import SqliteCursors
+from ams.storage.cursors.embedded import EmbeddedCursors
 from ams.storage.log.base import Appended
 from ams.storage.log.embedded import EmbeddedLog
 from local_cluster.ports import free_port
@@ -139,7 +139,7 @@ async def test_a_fault_of_the_log_is_noticed(
 
 
 async def test_a_fault_of_cursors_is_noticed(tmp_path: Path) -> None:
-    found = await Trial().run(tmp_path / "data", replace(SqliteCursors, "acknowledge", AsyncMock()), use_ordered)
+    found = await Trial().run(tmp_path / "data", replace(EmbeddedCursors, "acknowledge", AsyncMock()), use_ordered)
 
     assert any("acknowledged or passed; it could only stand at 2 (by c-2)" in each for each in found), found
 
@@ -229,13 +229,13 @@ async def streamed(folder: Path, kind: Parallel, plant: Plant, sentence: str) ->
 
 def change_stored(changed: Callable[[Change], Change]) -> Plant:
     """Let something else be stored than what was to be."""
-    whole = SqliteCursors.settle
+    whole = EmbeddedCursors.settle
 
-    async def settle(cursors: SqliteCursors, *given: Any) -> bool:
+    async def settle(cursors: EmbeddedCursors, *given: Any) -> bool:
         *where, change = given
         return await whole(cursors, *where, changed(change))  # type: ignore[call-arg]
 
-    return replace(SqliteCursors, "settle", settle)
+    return replace(EmbeddedCursors, "settle", settle)
 
 
 def give_to_everybody(patch: Patch) -> None:

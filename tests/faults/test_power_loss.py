@@ -49,6 +49,7 @@ def test_no_law_is_broken_in_scenarios(seeds: range) -> None:
     assert tally.scenarios == len(seeds)
     assert tally.endings.keys() == {"close", "kill", "power loss"}
     assert tally.appends.keys() == {"done", "refused", "unknown"}
+    assert tally.moves.keys() == {"moved", "refused", "unknown"}
     assert tally.failed_calls > len(seeds) / 5
 
 

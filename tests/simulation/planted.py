@@ -25,8 +25,9 @@ from ams.service.parallel import pulling
 from ams.service.parallel.backlog import Backlog
 from ams.service.parallel.hand_out_ids import HandOutIds, RestartGrace
 from ams.service.parallel.message_state import KeyQueue
-from ams.storage.cursors import sqlite
-from ams.storage.cursors.sqlite import SqliteCursors
+from ams.storage.cursors import embedded
+from ams.storage.cursors.embedded import EmbeddedCursors
+from ams.storage.cursors.embedded_rows import Group, encode_group
 from ams.storage.database.invalidation import PRINCIPAL, SCHEMA, Invalidations
 from ams.storage.database.sqlite import Commits
 from ams.storage.log.embedded.catalog import SegmentCatalog, TopicState
@@ -55,26 +56,25 @@ def lost_sync() -> Planted:
 
 def early_acknowledgement() -> Planted:
     """Acknowledgements of ordered subscriptions are answered before they are on disk."""
-    joined = SqliteCursors._joined
+    joined = EmbeddedCursors._joined
 
-    def early(cursors: SqliteCursors) -> "asyncio.Future[None]":
+    def early(cursors: EmbeddedCursors) -> "asyncio.Future[None]":
         joined(cursors)
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         future.set_result(None)
         return future
 
-    return replace(SqliteCursors, "_joined", early)
+    return replace(EmbeddedCursors, "_joined", early)
 
 
 def stale_cursors() -> Planted:
     """One group of cursors in five is not written, and nobody is told."""
-    store, numbers = sqlite.store, itertools.count(1)
+    numbers = itertools.count(1)
 
-    def some(*given: Any) -> None:
-        if next(numbers) % 5:
-            store(*given)
+    def some(group: Group, before: Any, lost: int) -> bytes:
+        return encode_group(group if next(numbers) % 5 else Group(), before, lost)
 
-    return replace(sqlite, "store", some)
+    return replace(embedded, "encode_group", some)
 
 
 def wrong_horizon() -> Planted:
@@ -219,12 +219,12 @@ def ignored_filter() -> Planted:
 
 def snapshot_of_the_floor() -> Planted:
     """A seek to a snapshot forgets what was acknowledged above the first message that was not."""
-    restore = SqliteCursors.restore
+    restore = EmbeddedCursors.restore
 
-    async def bare(cursors: SqliteCursors, subscription: Any, topic: Any, floor: Any, _: Any) -> Any:
+    async def bare(cursors: EmbeddedCursors, subscription: Any, topic: Any, floor: Any, _: Any) -> Any:
         return await restore(cursors, subscription, topic, floor, BitMap64())
 
-    return replace(SqliteCursors, "restore", bare)
+    return replace(EmbeddedCursors, "restore", bare)
 
 
 def lost_update() -> Planted:
@@ -239,12 +239,12 @@ def detached_gives() -> Planted:
 
 def new_one_gets_the_old() -> Planted:
     """A new subscription begins at the beginning of its topic."""
-    create = SqliteCursors.create
+    create = EmbeddedCursors.create
 
-    async def early(cursors: SqliteCursors, subscription: Any, topic: Any, _: Any, *more: Any, **named: Any) -> None:
+    async def early(cursors: EmbeddedCursors, subscription: Any, topic: Any, _: Any, *more: Any, **named: Any) -> None:
         await create(cursors, subscription, topic, Offset(0), *more, **named)
 
-    return replace(SqliteCursors, "create", early)
+    return replace(EmbeddedCursors, "create", early)
 
 
 def refusal_taken_for_success() -> Planted:

@@ -96,11 +96,10 @@ async def test_with_the_log_elsewhere_the_data_folder_has_a_reserve_too(
         return await EmbeddedLog.open(str(tmp_path / "elsewhere"), options=LogOptions(reserve_bytes=0))
 
     monkeypatch.setattr(engines._Opening, "_kafka_log", elsewhere)
-    monkeypatch.setattr(engines, "SPACE_SECONDS", 0.01)
     data, size = tmp_path / "data", 2**20
     settings = Settings(data=str(data), log="kafka", min_free_bytes=0, reserve_bytes=size)
     async with open_engines(settings, SystemClock(), Disk(), lambda _: None, Supervisor()) as opened:
-        reserve = data / "reserve"
+        reserve = data / "cursors" / "reserve"
         assert reserve.stat().st_size == size
         assert opened.space.release_reserve()
         await wait_until_async(opened.space.release_reserve)
@@ -131,7 +130,7 @@ async def test_in_a_folder_that_all_may_read_only_the_certificate_is_for_all(tmp
         readable = {each.name for each in places if each.stat().st_mode & 0o077}
 
     assert run.base_url.startswith("https")
-    assert {"cursors.db", "registry.db", "log", "7d", "control"} <= {each.name for each in places}
+    assert {"cursors", "registry.db", "log", "7d", "control"} <= {each.name for each in places}
     assert readable == {"ca.pem", "server.pem"}
 
 

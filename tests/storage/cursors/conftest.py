@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -11,25 +10,28 @@ from ams.storage import postgresql
 from ams.storage.cursors import entries
 from ams.storage.cursors.acks import CursorStore
 from ams.storage.cursors.postgresql import PostgresCursors
-from ams.storage.cursors.sqlite import SqliteCursors
-from tests.storage.cursors.stores import END, SUB, TOPIC, StandingTime, SteadyNodes, Store
+from simulation.unreliable_disk import UnreliableDisk
+from tests.storage.cursors.stores import END, SUB, TOPIC, StandingTime, SteadyNodes, Store, cursors_in
+from tests.storage.log.engines import Embedded
 
-ENGINES = ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)]
+ENGINES = ["embedded", pytest.param("postgresql", marks=pytest.mark.postgres)]
 
 
-def _store(request: pytest.FixtureRequest, folder: Path) -> Store:
-    async def sqlite(clock: ManualClock) -> CursorStore:
-        return await SqliteCursors.open(str(folder / "cursors.db"), ends={TOPIC: END}, clock=clock)
+def _store(request: pytest.FixtureRequest) -> Store:
+    disk = UnreliableDisk()
+
+    async def embedded(clock: ManualClock) -> CursorStore:
+        return await cursors_in(Embedded(clock, disk), {TOPIC: END})
 
     async def postgresql(clock: ManualClock) -> CursorStore:
         return await PostgresCursors.open(request.getfixturevalue("postgres_url"), time=StandingTime(clock))
 
-    return Store({"sqlite": sqlite, "postgresql": postgresql}[request.param])
+    return Store({"embedded": embedded, "postgresql": postgresql}[request.param])
 
 
 @pytest.fixture(params=ENGINES)
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    made = _store(request, tmp_path)
+async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
+    made = _store(request)
     await made.open()
     await made.cursors.create(SUB, TOPIC, 0)
     yield made
@@ -38,12 +40,12 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 @pytest.fixture(params=ENGINES)
 def steady_store(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[asyncio.Runner, Store]]:
     """A store for many examples of Hypothesis, and the loop it lives in. It writes images often."""
     monkeypatch.setattr(entries, "MAX_DELTAS", 4)
     with asyncio.Runner() as runner:
-        made = _store(request, tmp_path)
+        made = _store(request)
         runner.run(made.open())
         yield runner, made
         runner.run(made.cursors.close())

@@ -45,9 +45,7 @@ class SimLoop(AbstractEventLoop):
         """Have the next callback run soon, if there is one."""
         if self._ready and self._turn is None and not self.is_blocked:
             process = self.process
-            delay = process.draw(process.world.latencies.callback)
-            if process.paused_until > process.now and not process.is_dying:
-                delay += process.paused_until - process.now
+            delay = process.draw(process.world.latencies.callback) + process.pause_left
             self._turn = process.after(delay, self._run_one, f"callback {self._ready[0][1]}")
 
     def _run_one(self) -> None:

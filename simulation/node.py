@@ -53,6 +53,9 @@ class NodeClock:
 class Node:
     """The machine of the service."""
 
+    port = PORT
+    name = "node"
+
     def __init__(self, world: World, folder: str, settings: Settings) -> None:
         self.world, self.network, self.folder, self.settings = world, world.network, folder, settings
         self.disk = NodeDisk(world, DISK_BYTES)
@@ -80,8 +83,8 @@ class Node:
         """Start the service as a new process."""
         if self.life is not None or self._is_stopping:
             return
-        life = self.life = SimProcess(self.world, f"node{len(self.ends)}")
-        sock = self.network.listen(life, PORT)
+        life = self.life = SimProcess(self.world, f"{self.name}{len(self.ends)}", self.name)
+        sock = self.network.listen(life, self.port)
         before, SimProcess.current = SimProcess.current, life
         task = life.loop.create_task(self._serve(life, sock))
         SimProcess.current = before
@@ -117,7 +120,7 @@ class Node:
         if self.life is not life:
             return
         self._note_leaks(life)
-        self.network.end(life)
+        self.lose_connections(life)
         life.end()
         self.life = None
         self.disk.revive()
@@ -134,9 +137,9 @@ class Node:
             return
         down = self.world.draw(RESTART_SECONDS)
         self.disk.halt()
+        self.lose_connections(life, hear_after=down if power else None)
         kept = f"{self.folder}.kept"
         shutil.copytree(self.folder, kept, ignore=shutil.ignore_patterns("*-shm"))
-        self.network.end(life, hear_after=down if power else None)
         self.service, self.life = None, None
         life.die()
         if power:
@@ -146,6 +149,10 @@ class Node:
         os.rename(kept, self.folder)
         self.ends.append(self.world.now)
         self.world.after(down, self.boot, "start again")
+
+    def lose_connections(self, life: SimProcess, hear_after: float | None = None) -> None:
+        """Close all that a process had open; others hear of it soon, or after so many seconds."""
+        self.network.end(life, hear_after=hear_after)
 
     def pause(self, seconds: float) -> None:
         """Let the machine run something else for so long."""

@@ -60,6 +60,10 @@ class _SimTime(ModuleType):
         """Return the time of day."""
         return START_OF_TIME + self._world.now
 
+    def sleep(self, seconds: float) -> None:
+        """Let time pass for the thread at work."""
+        pause(seconds)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(time, name)
 

@@ -58,6 +58,7 @@ class Stage:
     node: Node
     traffic: Traffic
     has_pauses: bool = False  # whether the machine stops at times, so that nothing comes soon
+    spreading_seconds: float = 0.0  # until all that serve know of a change
     history: History = field(init=False)
     kinds: tuple[Parallel, ...] = KINDS
     brief: list[Publish] = field(default_factory=list)
@@ -80,7 +81,7 @@ class Stage:
         member = await admin.must(f"/members/guest-{self.project}", body)
         if member is None:  # it was made, and the answer was lost
             member = await admin.must(f"/members/guest-{self.project}", None, method="GET")
-        self.guest = SimClient(
+        self.guest = type(admin)(
             f"{self.project}-guest", self.node, self.traffic, self.project, random.Random(self.project), member["token"]
         )
         await admin.must(":modifyQuotas", {"quotas": {"topics": QUOTA}})
@@ -166,6 +167,7 @@ class Actor:
         changed, _ = await self.client.ask(self.client.next_request(), "/topics/guarded:changeAcl", change)
         if not changed.done:
             return await asyncio.sleep(SETTLING_SECONDS)
+        await asyncio.sleep(self.stage.spreading_seconds)
         body = {"messages": [{"data": "aGk="}]}
         found, status = await guest.ask(guest.next_request(), "/topics/guarded:publish", body, allowed=("403",))
         if (found.done and not lets_in) or (status == 403 and lets_in):

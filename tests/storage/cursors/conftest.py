@@ -14,7 +14,8 @@ from ams.storage.cursors.postgresql import PostgresCursors
 from ams.storage.cursors.sqlite import SqliteCursors
 from tests.storage.cursors.stores import END, SUB, TOPIC, StandingTime, SteadyNodes, Store
 
-ENGINES = ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)]
+ENGINES = ["sqlite", "model", pytest.param("postgresql", marks=pytest.mark.postgres)]
+"""`model` is that of PostgreSQL in simulated worlds, which must keep what the real one keeps."""
 
 
 def _store(request: pytest.FixtureRequest, folder: Path) -> Store:
@@ -24,7 +25,10 @@ def _store(request: pytest.FixtureRequest, folder: Path) -> Store:
     async def postgresql(clock: ManualClock) -> CursorStore:
         return await PostgresCursors.open(request.getfixturevalue("postgres_url"), time=StandingTime(clock))
 
-    return Store({"sqlite": sqlite, "postgresql": postgresql}[request.param])
+    async def model(clock: ManualClock) -> CursorStore:
+        return await PostgresCursors.open(request.getfixturevalue("model_url"), time=StandingTime(clock))
+
+    return Store({"sqlite": sqlite, "model": model, "postgresql": postgresql}[request.param])
 
 
 @pytest.fixture(params=ENGINES)

@@ -11,6 +11,8 @@ clients     clients over real HTTP bytes
 scenario    a seed made into operations and faults
 workload    the operations, and the histories they make
 laws        what must hold at each answer and at the end
+models      PostgreSQL and Kafka, for worlds of several nodes
+cluster     such worlds: nodes, what goes wrong between them, a run
 search      many seeds, and the shrinking of one that fails
 
 `python -m simulation --seeds 100`; docs/how-to/simulate.md says more.

@@ -20,7 +20,7 @@ SHRINK_SECONDS = 120.0
 SHOWN = 5  # violations of a run, and failing seeds of a search, that are told in full
 _OF_PROJECT = re.compile(r"^project \w+: ")
 
-Play = Callable[[Scenario], Result]
+Play = Callable[..., Result]
 
 
 @dataclass
@@ -98,29 +98,40 @@ def story_of(scenario: Scenario, violations: Sequence[str]) -> str:
     )
 
 
-def play_seed(seed: int, hours: float) -> Result:
+def game_of(nodes: int) -> tuple[Callable[[int, float], Scenario], Play]:
+    """Return what makes scenarios of so many nodes, and what plays them."""
+    if nodes == 1:
+        return scenario_of, run
+    from simulation.cluster.running import cluster_scenario_of, run_cluster  # loads the drivers of what nodes share
+
+    return cluster_scenario_of, run_cluster
+
+
+def play_seed(seed: int, hours: float, nodes: int = 1) -> Result:
     """Play one seed; the result is small enough to be sent between processes."""
-    return dataclasses.replace(run(scenario_of(seed, hours)), trace=[])
+    make, play = game_of(nodes)
+    return dataclasses.replace(play(make(seed, hours)), trace=[])
 
 
-def results(seeds: Sequence[int], hours: float, jobs: int) -> Iterator[Result]:
+def results(seeds: Sequence[int], hours: float, jobs: int, nodes: int) -> Iterator[Result]:
     """Yield the result of each seed."""
     if jobs == 1 or len(seeds) == 1:
-        yield from (play_seed(seed, hours) for seed in seeds)
+        yield from (play_seed(seed, hours, nodes) for seed in seeds)
         return
     with ProcessPoolExecutor(jobs) as pool:
-        yield from pool.map(partial(play_seed, hours=hours), seeds, chunksize=4)
+        yield from pool.map(partial(play_seed, hours=hours, nodes=nodes), seeds, chunksize=4)
 
 
-def search(seeds: Sequence[int], *, hours: float, jobs: int, shrinks: bool) -> Total:
+def search(seeds: Sequence[int], *, hours: float, jobs: int, shrinks: bool, nodes: int = 1) -> Total:
     """Play all seeds, and tell those that fail."""
     total, began = Total(), time.monotonic()
     said = began
-    for result in results(seeds, hours, jobs):
+    again = f" --nodes {nodes}" if nodes > 1 else ""
+    for result in results(seeds, hours, jobs, nodes):
         total.add(result)
         if result.violations and len(total.failed) <= SHOWN:
-            print(f"FAILED: python -m simulation --seed {result.scenario.seed}", flush=True)
-            print(_told(result, shrinks=shrinks), flush=True)
+            print(f"FAILED: python -m simulation --seed {result.scenario.seed}{again}", flush=True)
+            print(_told(result, game_of(nodes)[1], shrinks=shrinks), flush=True)
         if time.monotonic() - said > 30:
             said = time.monotonic()
             print(total.line(said - began), file=sys.stderr, flush=True)
@@ -130,14 +141,14 @@ def search(seeds: Sequence[int], *, hours: float, jobs: int, shrinks: bool) -> T
     return total
 
 
-def _told(result: Result, *, shrinks: bool) -> str:
+def _told(result: Result, play: Play, *, shrinks: bool) -> str:
     scenario, violations = result.scenario, result.violations
     if shrinks:
-        scenario = shrink(scenario, frozenset(map(law_of, violations)), run)
-        violations = run(scenario).violations
+        scenario = shrink(scenario, frozenset(map(law_of, violations)), play)
+        violations = play(scenario).violations
         if not violations:
             return f"{story_of(result.scenario, result.violations)}\nit did not fail again: a choice is not the seed's"
-    return f"{story_of(scenario, violations)}\nas a test:\nassert run({scenario!r}).violations == []"
+    return f"{story_of(scenario, violations)}\nas a test:\nassert {play.__name__}({scenario!r}).violations == []"
 
 
 def main() -> None:
@@ -153,6 +164,9 @@ def main() -> None:
     parser.add_argument(
         "--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes to share the work"
     )
+    parser.add_argument(
+        "--nodes", type=int, default=1, choices=(1, 3), help="one node, or three over PostgreSQL and Kafka"
+    )
     parser.add_argument("--no-shrink", action="store_true", help="tell failing worlds as they are")
     parser.add_argument("--trace", metavar="FILE", help="write the steps of the world of --seed to a file")
     options = parser.parse_args()
@@ -162,9 +176,11 @@ def main() -> None:
     is_one = options.seed is not None and "--seeds" not in sys.argv
     first = options.seed if options.seed is not None else random.randrange(2**31)
     if options.trace:
-        result = run(scenario_of(first, options.hours), keeps_trace=True)
+        make, play = game_of(options.nodes)
+        result = play(make(first, options.hours), keeps_trace=True)
         with open(options.trace, "w") as file:
             file.writelines(result.trace)
     seeds = range(first, first + (1 if is_one else options.seeds))
-    total = search(seeds, hours=options.hours, jobs=options.jobs, shrinks=not options.no_shrink)
+    shrinks = not options.no_shrink
+    total = search(seeds, hours=options.hours, jobs=options.jobs, shrinks=shrinks, nodes=options.nodes)
     sys.exit(1 if total.failed else 0)

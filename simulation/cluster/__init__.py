@@ -3,5 +3,4 @@
 nodes     machines of nodes and of what they share, and the clients behind a proxy
 faults    what goes wrong between machines, and on them
 running   one run: a scenario played, and what of it broke a law
-planted   faults planted into what nodes agree by (in tests/simulation)
 """

@@ -9,20 +9,22 @@ from simulation.histories.parallel_laws import with_more_attempts
 from simulation.laws import left_over
 from simulation.process import SimProcess
 from simulation.running import Play, Result, broke_off, folder_of_a_run, without_collections
-from simulation.scenario import OF_THE_CLOCK, PROFILES, Scenario, scenario_of
+from simulation.scenario import OF_THE_CLOCK, OPERATIONS, PROFILES, Scenario, scenario_of
 from simulation.seams import installed
 from simulation.workload import Stage
 from simulation.world import World
 
 SLOWING = frozenset(FAULTS) - OF_THE_CLOCK
 """Faults after which nothing is promised to come soon."""
+_OPERATIONS = {name: weight for name, weight in OPERATIONS.items() if name != "let time pass"}
+"""Time that only passes is dear here: each node asks PostgreSQL three times a second whether it hears of changes."""
 SPREADING_SECONDS = 1.5  # until every node knows of a change
 MAX_EVENTS = 20_000_000
 
 
 def cluster_scenario_of(seed: int, hours: float = 0.0) -> Scenario:
     """Make a scenario of several nodes."""
-    return scenario_of(seed, hours, all_faults=FAULTS)
+    return scenario_of(seed, hours, all_operations=_OPERATIONS, all_faults=FAULTS)
 
 
 def run_cluster(scenario: Scenario, *, keeps_trace: bool = False) -> Result:

@@ -38,7 +38,6 @@ _TABLE_NAMES = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT
 sqlite3.register_converter("boolean", lambda data: data == _TRUE)
 sqlite3.register_converter("uuid", lambda data: uuid.UUID(data.decode()))
 sqlite3.register_converter("numbers", lambda data: [int(each) for each in data.decode()[1:-1].split(",") if each])
-sqlite3.register_converter("bytea", bytes)
 
 
 class Blocked(Exception):

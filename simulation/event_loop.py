@@ -25,6 +25,13 @@ Ts = TypeVarTuple("Ts")
 Context = contextvars.Context | None
 
 
+class SimTimer(TimerHandle):
+    """A timer, and the event that it is in the world."""
+
+    __slots__ = ("event",)
+    event: "Event"
+
+
 class SimLoop(AbstractEventLoop):
     """The event loop of one process."""
 
@@ -108,9 +115,9 @@ class SimLoop(AbstractEventLoop):
     def call_at(
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context = None
     ) -> TimerHandle:
-        handle = TimerHandle(when, callback, args, self, context)
+        handle = SimTimer(when, callback, args, self, context)
         name = getattr(callback, "__qualname__", type(callback).__name__)
-        self.process.after(when - self.time(), lambda: self._add(handle, name), f"timer {name}")
+        handle.event = self.process.after(when - self.time(), lambda: self._add(handle, name), f"timer {name}")
         return handle
 
     def _add(self, handle: Handle, name: str) -> None:
@@ -119,7 +126,9 @@ class SimLoop(AbstractEventLoop):
             self.go_on()
 
     def _timer_handle_cancelled(self, handle: TimerHandle) -> None:
-        """Do nothing: a timer that was cancelled is passed over when it is due."""
+        """Let nothing happen when it is due."""
+        if isinstance(handle, SimTimer):
+            handle.event.cancel()
 
     def time(self) -> float:
         return self.process.now

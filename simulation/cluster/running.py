@@ -1,5 +1,6 @@
 """One run of a cluster: a scenario played in a world of its own, and what of it broke a law."""
 
+import asyncio
 from typing import Any, cast
 
 from simulation.clients import Traffic
@@ -18,6 +19,7 @@ SLOWING = frozenset(FAULTS) - OF_THE_CLOCK
 """Faults after which nothing is promised to come soon."""
 _OPERATIONS = {name: weight for name, weight in OPERATIONS.items() if name != "let time pass"}
 """Time that only passes is dear here: each node asks PostgreSQL three times a second whether it hears of changes."""
+LEASES_SECONDS = 8.0  # until what a lost node owned may be had by others
 SPREADING_SECONDS = 1.5  # until every node knows of a change
 MAX_EVENTS = 20_000_000
 
@@ -66,6 +68,10 @@ class _ClusterPlay(Play):
         """Make what is always there, once all nodes serve."""
         await self._until_ready()
         await super().prepare(admin, stage)
+
+    async def _until_ready(self) -> None:
+        await super()._until_ready()
+        await asyncio.sleep(LEASES_SECONDS)
 
     async def drain(self, stage: Stage) -> None:
         """Work until nothing is left; what a lost node had leased comes again more often."""

@@ -184,16 +184,13 @@ class SimLine:
             reply.set(None, _lost())
             return reply
         self._replies[reply] = None
-        self._to_server(lambda: self._begin_work(work, reply), "statement")
+        seconds = self._host.world.draw(WORK_SECONDS, self._chance)
+        self._to_server(lambda: self._work(work, reply), "statement", seconds)
         return reply
 
-    def _begin_work(self, work: Work, reply: Reply) -> None:
-        until = self._host.world.now + wait_limit(self.session)
-        seconds = self._host.world.draw(WORK_SECONDS, self._chance)
-        self._host.world.after(seconds, lambda: self._work(work, reply, until), "postgresql works")
-
-    def _work(self, work: Work, reply: Reply, until: float) -> None:
+    def _work(self, work: Work, reply: Reply, until: float = 0.0) -> None:
         world = self._host.world
+        until = until or world.now + wait_limit(self.session)
         result, error = Result(), None
         try:
             result = work()

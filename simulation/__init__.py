@@ -16,6 +16,8 @@ google      Google's calls below the transport
 backups     backups, and what is in them when they are restored
 coverage    which points of the program crashes have met
 laws        what must hold at each answer and at the end
+models      PostgreSQL and Kafka, for worlds of several nodes
+cluster     such worlds: nodes, what goes wrong between them, a run
 search      many seeds, and the shrinking of one that fails
 
 `python -m simulation --seeds 100`; docs/how-to/simulate.md says more.

@@ -19,12 +19,15 @@ from google.rpc import error_details_pb2, status_pb2
 from ams.pubsub import protos, publisher, subscriber
 from ams.pubsub.calls import Calls, Rpc
 from ams.pubsub.streaming import METHOD, Streams
+from ams.web.http2_relay import peer_name
+from ams.web.listener import Listener, ListenerLimits
 from simulation.clients import FOREVER, UNKNOWN_OUTCOMES, SimClient, Traffic
 from simulation.histories.attempts import ACK, EXTEND, NACK, Facts, Lease, Leased, Outcome, Publish, Settle
 from simulation.histories.history import History
 from simulation.histories.parallel_laws import Parallel
 from simulation.histories.payload import leased, message, ordering_key
 from simulation.histories.workload import Worker
+from simulation.network import ListeningSocket
 from simulation.node import PUBSUB_PORT as PORT
 from simulation.process import SimProcess
 
@@ -113,9 +116,9 @@ class SimContext:
         return {}
 
     def peer(self) -> str:
-        """Return where the client is."""
+        """Return where the client is, as the relay to gRPC's server names it."""
         address, port = self._served.transport.get_extra_info("peername")
-        return f"ipv4:{address}:{port}"
+        return peer_name(address, port, is_secure=False)
 
     def code(self) -> grpc.StatusCode | None:
         """Return the code that was set."""
@@ -168,20 +171,32 @@ class _ServedCall(_Frames):
             self.finish(code.name if code else "OK")
 
 
+def listen(_host: str, port: int, _setting: str) -> ListeningSocket:
+    """Open a port of the world, in the place of `ams.web.server.listen`."""
+    process = SimProcess.running()
+    return process.world.network.listen(process, port)
+
+
 @contextlib.asynccontextmanager
 async def answering(
-    _host: str, _port: int, services: Mapping[str, Sequence[Rpc]], streams: Streams, calls: Calls, *_: object
-) -> AsyncIterator[str]:
+    sock: ListeningSocket,
+    _folder: str,
+    services: Mapping[str, Sequence[Rpc]],
+    streams: Streams,
+    calls: Calls,
+    _port: object,
+    limits: ListenerLimits,
+    *_: object,
+) -> AsyncIterator[Listener]:
     """Answer calls until the block ends, in the place of `ams.pubsub.server.answering`."""
-    process = SimProcess.running()
+    process = sock.process
     handlers: dict[str, Any] = {METHOD: calls.stream(METHOD, streams.run).stream_stream}
     for service, rpcs in services.items():
         handlers.update({f"/{service}/{rpc.name}": calls.unary(service, rpc).stream_unary for rpc in rpcs})
-    sock = process.world.network.listen(process, PORT)
     under_way: set[asyncio.Task[None]] = set()
     accepting = process.loop.create_task(sock.serve(lambda: _ServedCall(handlers, under_way)))
     try:
-        yield f"10.0.0.1:{PORT}"
+        yield Listener("pubsub", limits)
     finally:
         streams.stop()
         accepting.cancel()

@@ -85,7 +85,7 @@ class Node:
         """Start the service as a new process."""
         if self.life is not None or self._is_stopping:
             return
-        life = self.life = SimProcess(self.world, f"{self.name}{len(self.ends)}")
+        life = self.life = SimProcess(self.world, f"{self.name}{len(self.ends)}", self.name)
         sock = self.network.listen(life, self.port)
         before, SimProcess.current = SimProcess.current, life
         task = life.loop.create_task(self._serve(life, sock))
@@ -122,7 +122,7 @@ class Node:
         if self.life is not life:
             return
         self._note_leaks(life)
-        self.network.end(life)
+        self.lose_connections(life)
         life.end()
         self.life = None
         self.disk.revive()
@@ -141,9 +141,9 @@ class Node:
             self.met.update(set(met_by_crash(self)))
         down = self.world.draw(RESTART_SECONDS)
         self.disk.halt()
+        self.lose_connections(life, hear_after=down if power else None)
         kept = f"{self.folder}.kept"
         shutil.copytree(self.folder, kept, ignore=shutil.ignore_patterns("*-shm"))
-        self.network.end(life, hear_after=down if power else None)
         self.service, self.life = None, None
         life.die()
         if power:
@@ -160,8 +160,12 @@ class Node:
         life, self.life, self.service = self.life, None, None
         if life is not None:
             self.disk.halt()
-            self.network.end(life)
+            self.lose_connections(life)
             life.die()
+
+    def lose_connections(self, life: SimProcess, hear_after: float | None = None) -> None:
+        """Close all that a process had open; others hear of it soon, or after so many seconds."""
+        self.network.end(life, hear_after=hear_after)
 
     def pause(self, seconds: float) -> None:
         """Let the machine run something else for so long."""

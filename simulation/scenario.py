@@ -119,11 +119,17 @@ class Scenario:
         return "\n".join(lines)
 
 
-def scenario_of(seed: int, hours: float = 0.0) -> Scenario:
+def scenario_of(
+    seed: int,
+    hours: float = 0.0,
+    *,
+    all_operations: Mapping[str, int] = OPERATIONS,
+    all_faults: Mapping[str, int] = FAULTS,
+) -> Scenario:
     """Make a scenario; `hours` is how long its operations are spread over, 0 for some seconds."""
     chance = random.Random(f"scenario {seed}")
-    kinds = _some(chance, OPERATIONS, least=4)
-    faults = _some(chance, FAULTS, least=1)
+    kinds = _some(chance, all_operations, least=4)
+    faults = _some(chance, all_faults, least=1)
     if faults.keys() & OF_THE_CLOCK:
         kinds = {name: weight for name, weight in kinds.items() if name not in BY_THE_CLOCK}
     clients = chance.randint(2, 7)

@@ -63,6 +63,10 @@ class _SimTime(ModuleType):
         """Return the time of day."""
         return START_OF_TIME + self._world.now
 
+    def sleep(self, seconds: float) -> None:
+        """Let time pass for the thread at work."""
+        pause(seconds)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(time, name)
 
@@ -72,7 +76,7 @@ def installed(world: World, note: Callable[[LogEvent], None], *, answers_google:
     """Let the program take time, threads and chance from a world; `note` is called with each line of its log."""
     if answers_google:  # before the modules of the program are looked through
         import ams.app.wiring.pubsub as _pubsub
-        from simulation.google import answering
+        from simulation.google import answering, listen
     chance = random.Random(world.chance.random())
     simulated_time = _SimTime(world)
     threads = SimpleNamespace(Thread=SimThread, Lock=SimLock, RLock=threading.RLock, Event=threading.Event)
@@ -105,7 +109,7 @@ def installed(world: World, note: Callable[[LogEvent], None], *, answers_google:
         databases = SimpleNamespace(path=SimpleNamespace(exists=sqlite_files().exists))
         stack.enter_context(mock.patch.object(taking, "os", databases))
         if answers_google:
-            stack.enter_context(mock.patch.object(_pubsub, "answering", answering))
+            stack.enter_context(mock.patch.multiple(_pubsub, answering=answering, listen=listen))
         # Connections to receivers of push are the world's, and without TLS.
         stack.enter_context(mock.patch.object(connecting, "connected", _connected))
         stack.enter_context(mock.patch.object(connecting, "secured", _unsecured))

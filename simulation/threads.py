@@ -60,7 +60,7 @@ class SimThread:
     def wake(self, seconds: float | None = None) -> None:
         """Go on in so many seconds, or when the machine comes to it."""
         delay = self.process.draw(self.process.world.latencies.wake) if seconds is None else seconds
-        self.process.after(delay, self.go_on, f"thread {self.name}")
+        self.process.after(delay + self.process.pause_left, self.go_on, f"thread {self.name}")
 
     def go_on(self) -> None:
         """Have the baton until the next wait. On the simulator's thread."""
@@ -130,7 +130,7 @@ def pause(seconds: float) -> None:
     process = thread.process
     if process.is_dying:
         raise Killed
-    event = process.after(seconds, thread.go_on, f"thread {thread.name}")
+    event = process.after(seconds + process.pause_left, thread.go_on, f"thread {thread.name}")
     if not process.world.takes(event):
         thread.park()
 

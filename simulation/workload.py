@@ -30,6 +30,7 @@ T = TypeVar("T")
 QUOTA_ROOM = 2  # topics and subscriptions more than are always there: what is made at once may be too many
 BRIEF_SECONDS = 600  # retention of one topic
 SETTLING_SECONDS = 20.0  # until a request that was not answered has surely ended
+OF_MESSAGES = (":publish", ":pull", ":acknowledge", ":seek")  # changes that no cache has to hear of
 PASSING_SECONDS = (30.0, 900.0)
 PLAIN = parallel.KINDS[0]._replace(deadline=10)
 KINDS = tuple(each._replace(deadline=10) for each in parallel.KINDS)
@@ -46,6 +47,8 @@ class Stage:
     has_pauses: bool = False  # whether the machine stops at times, so that nothing comes soon
     has_right_clock: bool = True
     uses: frozenset[str] = frozenset(OPERATIONS) - BY_PUSH  # operations that there are, and so what they need
+    spreading_seconds: float = 0.0  # until all that serve know of a change
+    settling_seconds: float = SETTLING_SECONDS
     history: History = field(init=False)
     kinds: tuple[Parallel, ...] = field(init=False)
     quotas: dict[str, int] = field(default_factory=dict)
@@ -88,7 +91,7 @@ class Stage:
         member = await admin.must(f"/members/guest-{self.project}", body)
         if member is None:  # it was made, and the answer was lost
             member = await admin.must(f"/members/guest-{self.project}", None, method="GET")
-        self.guest = SimClient(
+        self.guest = type(admin)(
             f"{self.project}-guest", self.node, self.traffic, self.project, random.Random(self.project), member["token"]
         )
 
@@ -149,11 +152,13 @@ class Actor:
     async def change(
         self, path: str, body: object, *, method: str = "POST", allowed: tuple[str, ...] = (), **headers: str
     ) -> tuple[Tried, int]:
-        """Ask; without an answer, wait until it has surely happened or will never happen."""
+        """Ask; wait until all nodes know of the change, or, without an answer, until it has happened or never will."""
         name = self.client.next_request()
         found, status = await self.client.ask(name, path, body, method=method, allowed=allowed, headers=headers)
         if found.facts["outcome"] is Outcome.UNKNOWN:
-            await asyncio.sleep(SETTLING_SECONDS)
+            await asyncio.sleep(self.stage.settling_seconds)
+        elif method != "GET" and not path.endswith(OF_MESSAGES):
+            await asyncio.sleep(self.stage.spreading_seconds)
         return found, status
 
     async def read_range(self, topic: str, first: int = 0) -> list[dict[str, Any]] | None:
@@ -228,7 +233,8 @@ class Actor:
         change = {"add" if lets_in else "remove": [f"guest-{self.stage.project}"]}
         changed, _ = await self.client.ask(self.client.next_request(), "/topics/guarded:changeAcl", change)
         if not changed.done:
-            return await asyncio.sleep(SETTLING_SECONDS)
+            return await asyncio.sleep(self.stage.settling_seconds)
+        await asyncio.sleep(self.stage.spreading_seconds)
         body = {"messages": [{"data": "aGk="}]}
         found, status = await guest.ask(guest.next_request(), "/topics/guarded:publish", body, allowed=("403",))
         if (found.done and not lets_in) or (status == 403 and lets_in):

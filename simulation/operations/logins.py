@@ -87,7 +87,7 @@ async def _change_named(actor: "Actor", own: Login, user: str) -> None:
 async def _try(actor: "Actor", own: Login, text: str) -> None:
     if own.guest is None:
         stage = actor.stage
-        own.guest = SimClient(
+        own.guest = type(actor.client)(
             f"{actor.client.name}-u", stage.node, stage.traffic, actor.client.project, actor.chance, text
         )
     guest = own.guest

@@ -9,6 +9,7 @@ from collections import Counter
 import pytest
 
 from simulation import coverage
+from simulation.cluster.running import cluster_scenario_of, run_cluster
 from simulation.running import Result, run
 from simulation.scenario import scenario_of
 from tests.simulation import planted
@@ -56,3 +57,16 @@ def test_the_service_keeps_its_laws_in_ten_worlds() -> None:
 )
 def test_a_planted_fault_shows(fault: planted.Fault, seed: int, law: str) -> None:
     assert law in in_a_process(planted.laws_broken, fault, seed)
+
+
+def run_cluster_traced(seed: int) -> Result:
+    return run_cluster(cluster_scenario_of(seed), keeps_trace=True)
+
+
+def test_a_world_of_three_nodes_keeps_the_laws_and_is_the_same_each_time() -> None:
+    first, second = (in_a_process(run_cluster_traced, 10) for _ in range(2))
+
+    assert first.violations == []
+    assert next((pair for pair in zip(first.trace, second.trace, strict=False) if pair[0] != pair[1]), None) is None
+    assert first.digest == second.digest
+    assert first.requests["done"] > 100

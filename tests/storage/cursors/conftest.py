@@ -14,7 +14,8 @@ from simulation.unreliable_disk import UnreliableDisk
 from tests.storage.cursors.stores import END, SUB, TOPIC, StandingTime, SteadyNodes, Store, cursors_in
 from tests.storage.log.engines import Embedded
 
-ENGINES = ["embedded", pytest.param("postgresql", marks=pytest.mark.postgres)]
+ENGINES = ["embedded", "model", pytest.param("postgresql", marks=pytest.mark.postgres)]
+"""`model` is that of PostgreSQL in simulated worlds, which must keep what the real one keeps."""
 
 
 def _store(request: pytest.FixtureRequest) -> Store:
@@ -26,7 +27,10 @@ def _store(request: pytest.FixtureRequest) -> Store:
     async def postgresql(clock: ManualClock) -> CursorStore:
         return await PostgresCursors.open(request.getfixturevalue("postgres_url"), time=StandingTime(clock))
 
-    return Store({"embedded": embedded, "postgresql": postgresql}[request.param])
+    async def model(clock: ManualClock) -> CursorStore:
+        return await PostgresCursors.open(request.getfixturevalue("model_url"), time=StandingTime(clock))
+
+    return Store({"embedded": embedded, "model": model, "postgresql": postgresql}[request.param])
 
 
 @pytest.fixture(params=ENGINES)
@@ -51,10 +55,16 @@ def steady_store(
         runner.run(made.cursors.close())
 
 
+@pytest.fixture(params=ENGINES[1:])
+def shared_url(request: pytest.FixtureRequest) -> str:
+    """Give a database that several nodes may share."""
+    return str(request.getfixturevalue("model_url" if request.param == "model" else "postgres_url"))
+
+
 @pytest.fixture
-async def nodes(postgres_url: str) -> AsyncIterator[list[PostgresCursors]]:
+async def nodes(shared_url: str) -> AsyncIterator[list[PostgresCursors]]:
     """Two stores on one database, with a cursor both have seen."""
-    stores = [await PostgresCursors.open(postgres_url) for _ in range(2)]
+    stores = [await PostgresCursors.open(shared_url) for _ in range(2)]
     await stores[0].create(SUB, TOPIC, 0)
     for each in stores:
         await each.position(SUB, TOPIC)
@@ -71,12 +81,12 @@ async def connection(postgres_url: str) -> AsyncIterator["postgresql.Connection"
 
 
 @pytest.fixture
-def steady_nodes(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[SteadyNodes]:
+def steady_nodes(shared_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[SteadyNodes]:
     """Two stores on one database for many examples, and their loop and clock. They write images often."""
     monkeypatch.setattr(entries, "MAX_DELTAS", 4)
     clock = ManualClock()
     with asyncio.Runner() as runner:
-        stores = [runner.run(PostgresCursors.open(postgres_url, time=StandingTime(clock))) for _ in range(2)]
+        stores = [runner.run(PostgresCursors.open(shared_url, time=StandingTime(clock))) for _ in range(2)]
         yield runner, clock, stores
         for store in stores:
             runner.run(store.close())

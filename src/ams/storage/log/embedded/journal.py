@@ -75,7 +75,7 @@ class Journal:
         self._collect, self._bodies = collect, []
 
     def apply(self, outcome: Outcome) -> None:
-        """Tell of the group that ended with an outcome of the committer."""
+        """Tell of the group that ended with an outcome of the committer, unless it was given up."""
         group = outcome.cursors
         if group is None or group is not self._under_way:
             return

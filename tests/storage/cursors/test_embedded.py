@@ -350,7 +350,7 @@ async def test_what_is_done_in_the_group_in_which_a_subscription_is_made_again_i
     taken = await kept.cursors.take_over(SUB, TOPIC)
     await settle(kept.cursors, taken, Change(done((3, 9)).done, {1: 2}))
     await asyncio.gather(kept.cursors.create(SUB, TOPIC, 1), settle(kept.cursors, taken, done((5, 6))))
-    assert facts_of(await (await kept.kill()).progress(SUB), 0) == (1, taken.run, {5}, {}, None, 0)
+    assert facts_of(await (await kept.kill()).progress(SUB), 0) == (1, taken.run, {5}, {}, None, {}, 0)
 
 
 @pytest.mark.parametrize("number", [1, 257, 600])

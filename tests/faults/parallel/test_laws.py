@@ -106,7 +106,7 @@ def test_who_keeps_the_laws_is_not_accused(attempts: list[Attempt], more: dict[s
     assert found(attempts, **more) == []  # type: ignore[arg-type]
 
 
-LAWS = ("came back", "forgotten", "given twice", "late", "counted down", "out of order")
+LAWS = ("came back", "filter", "forgotten", "given twice", "late", "counted down", "out of order")
 
 
 @pytest.mark.parametrize(("attempts", "more", "law"), [

@@ -25,9 +25,11 @@ class Positions:
 
     lawful: dict[SubscriptionId, list[Facts]] = field(default_factory=dict)
     outcomes: list[str] = field(default_factory=list)
+    _log: EmbeddedLog = field(init=False)
 
     async def open(self, log: EmbeddedLog) -> EmbeddedCursors:
         """Open cursors and check that each stands where it may."""
+        self._log = log
         cursors = await EmbeddedCursors.open(log.journal, ends={TOPIC: END})
         for key in (*ORDERED, *PARALLEL):
             found = await facts(cursors, key)
@@ -38,14 +40,16 @@ class Positions:
     async def move(self, cursors: EmbeddedCursors, chance: random.Random, beside: Sequence[Awaitable[None]]) -> None:
         """Move some cursors as one group, with appends at the same time."""
         keys = chance.sample((*ORDERED, *PARALLEL), chance.randint(1, 4))
-        tasks = [asyncio.ensure_future(call(cursors, key, chance)) for key in keys]
+        tasks = [asyncio.ensure_future(self._stored(call(cursors, key, chance))) for key in keys]
         await asyncio.sleep(0)
         asked = [await facts(cursors, key) for key in keys]  # they move in memory at once
         answers, *_ = await asyncio.gather(asyncio.gather(*tasks, return_exceptions=True), *beside)
         for key, after, answer in zip(keys, asked, answers, strict=True):
-            if answer is None:
+            if answer is True:  # so what was not known before does not count
                 self.lawful = {each: states[:1] for each, states in self.lawful.items()} | {key: [after]}
                 self.outcomes.append("moved")
+            elif answer is False:
+                assert after == self.lawful[key][0]
             elif isinstance(answer, CursorsUnavailable):
                 is_unknown = answer.message == OUTCOME_UNKNOWN
                 self.lawful[key] += [after] * is_unknown
@@ -53,6 +57,12 @@ class Positions:
             else:
                 raise answer
             assert await facts(cursors, key) == self.lawful[key][0]
+
+    async def _stored(self, move: Awaitable[None]) -> bool:
+        """Make a move; return whether a group was stored for it, as not every one changes something."""
+        before = self._log.journal.commit
+        await move
+        return self._log.journal.commit > before
 
     async def image(self, log: EmbeddedLog) -> None:
         try:

@@ -172,13 +172,15 @@ async def use_leases(trial: Trial) -> None:
 
 
 async def fail_first(trial: Trial) -> None:
-    """Give the first message of each key back, then acknowledge those behind it."""
+    """Give the first message of each key back, acknowledge those behind it, and wait until the first ones come again."""
     given = (await trial.worker.pull(MESSAGES)).messages
     firsts = {ordering_key(each.name): each for each in reversed(given)}
     if given:
         await trial.worker.settle(NACK, [*firsts.values()])
-        await trial.worker.settle(ACK, [each for each in given if firsts[ordering_key(each.name)] is not each])
-        await trial.worker.pull(MESSAGES)
+        behind = [each for each in given if firsts[ordering_key(each.name)] is not each]
+        if behind:
+            await trial.worker.settle(ACK, behind)
+        await trial.worker.pull(MESSAGES, wait=True)
 
 
 async def dawdle(trial: Trial) -> None:

@@ -172,7 +172,7 @@ async def use_leases(trial: Trial) -> None:
 
 
 async def fail_first(trial: Trial) -> None:
-    """Give the first message of each key back, acknowledge those behind it, and wait until the first ones come again."""
+    """Give the first message of each key back, acknowledge those behind it, and wait until the first come again."""
     given = (await trial.worker.pull(MESSAGES)).messages
     firsts = {ordering_key(each.name): each for each in reversed(given)}
     if given:

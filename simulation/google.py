@@ -363,6 +363,7 @@ class GoogleWorker(Worker):
         world = self.calls.node.world
         call = await self.calls.opened(METHOD)
         opened, until = world.now, world.now + self.random.uniform(*STREAM_SECONDS)
+        stream = ""
         first = protos.StreamingPullRequest(
             subscription=self._path, stream_ack_deadline_seconds=LEASE_SECONDS,
             max_outstanding_messages=self.random.choice((5, 60)),
@@ -381,7 +382,8 @@ class GoogleWorker(Worker):
                 continue
             messages = tuple(_leased(each) for each in received)
             facts = Facts(request=self.client.next_request(), started=opened, ended=world.now, outcome=Outcome.DONE)
-            self.note(Lease(**facts, subscription=self.subscription, messages=messages))
+            stream = stream or facts["request"]  # its name: that of the first that it brought
+            self.note(Lease(**facts, subscription=self.subscription, messages=messages, stream=stream))
             await self._handle(messages)
         call.transport.close()
 

@@ -231,6 +231,12 @@ def test_an_unknown_field_is_named_as_google_does(world: World) -> None:
     ]
 
 
+def test_a_message_over_10_mb_is_taken_in_the_emulators_place_as_by_grpc(world: World) -> None:
+    world.publisher.create_topic(name=world.topic())
+    answer = ask(world, "POST", PUBLISH, {"messages": [{"data": "AAAA" * (11 * 2**20 // 3)}]})
+    assert (answer.status_code, len(answer.json()["messageIds"])) == (200, 1)
+
+
 @pytest.mark.parametrize("headers", [{"content-encoding": "br"}, {"content-encoding": "gzip"}])
 def test_a_body_in_a_coding_that_cannot_be_undone_is_refused(world: World, headers: dict[str, str]) -> None:
     assert error_of(ask(world, "POST", PUBLISH, b"{}", headers=headers))[:2] == (400, "INVALID_ARGUMENT")

@@ -20,7 +20,7 @@ Bindings = tuple[Binding, ...]
 
 
 class Policy(NamedTuple):
-    """What a resource has of a policy."""
+    """The policy of a resource: users on its access list, and bindings without effect."""
 
     users: Sequence[str]  # names of users on the access list, in stored order
     others: Bindings  # without effect

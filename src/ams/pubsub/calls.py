@@ -150,7 +150,7 @@ class Calls:
         most = max(most, 2)
         self._logins, self._calls, self._streams = FairShare[str](most), FairShare[str](most), FairShare[str](most)
         self._seconds = seconds
-        self._most_payload = most_payload
+        self.most_payload = most_payload
         self._proxies = proxies
         self._only_proxies = only_proxies
         self._relay = relay
@@ -182,7 +182,7 @@ class Calls:
 
         async def answer(_: Any, context: Context) -> bytes:
             async def take(_: str) -> Message:
-                return read(rpc.request, await first_of(context, self._seconds), self._most_payload)
+                return read(rpc.request, await first_of(context, self._seconds), self.most_payload)
 
             scope = self._begin(context, method)
             try:

@@ -182,7 +182,7 @@ class Rest:
                 held.enter_context(_cancelled_when_left(receive, scope))
             in_numbers = _shows_numbers(scope["query_string"])
             with self._bodies.held(body, holders):
-                return _request(binding, rpc, scope, body)
+                return _request(binding, rpc, scope, body, self._calls.most_payload)
 
         def shown(found: bytes) -> bytes:
             return msgspec.json.encode(show(binding.answer.FromString(found), in_numbers))
@@ -234,7 +234,7 @@ def _cancelled_when_left(receive: Receive, scope: Scope) -> Iterator[None]:
         left.cancel()
 
 
-def _request(binding: Binding, rpc: Rpc, scope: Scope, body: bytes) -> Message:
+def _request(binding: Binding, rpc: Rpc, scope: Scope, body: bytes, most: int) -> Message:
     """Return the request of a method, in the limits of gRPC; raise `BadPayload`, and as `read`."""
     request = rpc.request()
     if binding.body:
@@ -245,7 +245,7 @@ def _request(binding: Binding, rpc: Rpc, scope: Scope, body: bytes) -> Message:
     for name in outer:
         inner = getattr(inner, name)
     setattr(inner, last, field_in(binding, scope["path"].removeprefix(_PREFIX)))
-    return read(rpc.request, request.SerializeToString())
+    return read(rpc.request, request.SerializeToString(), most)
 
 
 def _shows_numbers(query: bytes) -> bool:

@@ -20,7 +20,7 @@ Json = dict[str, Any]
 _VARIABLE = re.compile(r"{(\w+)}")
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,255}")
 _RESOURCE = re.compile(r"[a-zA-Z0-9_-]{1,255}|(?![gG][oO][oO][gG])[a-zA-Z][a-zA-Z0-9._~+%-]{2,254}")
-"""What may be called how (contract 2); here too, because this package depends on the wire only."""
+"""Names that a path may hold (contract 2); repeated here, because this package depends on the wire only."""
 
 
 class Versioned(NamedTuple, Generic[T]):

@@ -1,4 +1,4 @@
-"""What a message holds, as records: JSON, Avro, Protocol Buffers or text, read into the types a definition asks for."""
+"""Records in the payload of a message: JSON, Avro, Protocol Buffers or text, read into the types of a definition."""
 
 import base64
 import csv

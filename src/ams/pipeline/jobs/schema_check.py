@@ -52,7 +52,7 @@ class Options(Selection, frozen=True, kw_only=True):
     attributes_file: str = ""
     """Or a file that says what attributes must be."""
     type: Literal["json", "avro", "protobuf"] = "json"
-    """What payloads are when a file says what they must be: `json`, `avro` or `protobuf`."""
+    """Format of payloads that are checked against a file: `json`, `avro` or `protobuf`."""
     most: Annotated[int, msgspec.Meta(ge=0)] = 20
     """How many of the messages that would be refused are told."""
 

@@ -139,7 +139,6 @@ def moved(folder: Path) -> Iterator[None]:
 SEGMENT = "log/7d/0000000000000001.log"
 UNREADY = {
     "registry locked": (lambda data: locked(data / "registry.db"), "DATA/registry.db is locked by another process"),
-    "cursors locked": (lambda data: locked(data / "cursors.db"), "DATA/cursors.db is locked by another process"),
     "folder gone": (moved, "DATA: No such file or directory"),
     "log gone": (lambda data: moved(data / "log"), "DATA/log: No such file or directory"),
     "segment gone": (lambda data: moved(data / SEGMENT), f"DATA/{SEGMENT}: No such file or directory"),

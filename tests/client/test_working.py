@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from ams.client import AsyncClient, Client, ReceivedMessage, RetryLater, Worked
+from ams.client import AsyncClient, Client, Message, ReceivedMessage, RetryLater, Worked
 from ams.client.errors import AckTimeout, Conflict, NotFound
 from ams.client.plans import Pause, Send
 from ams.client.transport import AsyncConnections
@@ -266,6 +266,25 @@ def test_what_fails_or_is_put_off_comes_again(faster: Any, face: str, fast_proje
     assert done == Worked(worked=6, failed=2)
     assert times == {b"%d" % number: 2 if number in (2, 4) else 1 for number in range(6)}
     assert backlog(client, project) == 0
+
+
+def test_of_an_ordering_key_one_message_is_handled_after_the_other_also_again_when_one_failed(
+    either: Any, face: str, client: Client
+) -> None:
+    project = made(client, enable_message_ordering=True)
+    keys = "abaabb"
+    client.project(project).topic("t").publish([Message(b"%d" % at, ordering_key=key) for at, key in enumerate(keys)])
+    handled: dict[str, list[int]] = {"a": [], "b": []}
+
+    def note(message: ReceivedMessage) -> None:
+        handled[message.ordering_key].append(int(message.data))
+        if message.data == b"2" and handled["a"] == [0, 2]:
+            raise ValueError("a bed without water")
+
+    done = either.work("s", Handler(face, note).handle, project=project, max_messages=8)
+
+    assert handled == {"a": [0, 2, 2, 3], "b": [1, 4, 5]}
+    assert done == Worked(worked=6, failed=1, given_back=1)
 
 
 @ON_ONE_FACE

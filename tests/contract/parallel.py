@@ -276,9 +276,12 @@ GIVING = [
     Row("19.4", "what the filter does not match is passed over", pull(), given(1, 3), (A_TOPIC,
         parallel(filter="attributes:a"), marked("b", "a", "b", "a")), ((acked("$ack_1", "$ack_3"), DONE), (pull(),
         NOTHING), (get(SUBSCRIPTION + ":offsets"), Answer(Has(current=4, acknowledged=0))))),
-    Row("19.4", "of a key one message is under way at a time", pull(), given(0, 2), (A_TOPIC,
-        parallel(enableMessageOrdering=True), keyed("k", "k", "l", "k")), ((pull(), NOTHING), (nacked("$ack_0"), EMPTY),
-        (pull(), given(0)), (acked("$ack_0"), DONE), (pull(), given(1)), (acked("$ack_1"), DONE), (pull(), given(3)))),
+    Row("19.4", "of a key one pull gets what follows each other, and another nothing before that is done", pull(2),
+        given(0, 1), (A_TOPIC, parallel(enableMessageOrdering=True), keyed("k", "k", "l", "k")), ((pull(), given(2)),
+        (acked("$ack_1"), DONE), (pull(), NOTHING), (acked("$ack_0"), DONE), (pull(), given(3)))),
+    Row("19.4", "a message that fails takes back what is out of its key behind it", nacked("$ack_0"), EMPTY, (A_TOPIC,
+        parallel(enableMessageOrdering=True), keyed("k", "k", "l", "k"), pull()), ((acked("$ack_1", "$ack_2"), late(1)),
+        (pull(), attempts(2, 1, 1)), (acked("$ack_0", "$ack_1", "$ack_3"), DONE), (pull(), NOTHING))),
     Row("19.4", "without the option keys do not matter", pull(), given(0, 1), (A_TOPIC, parallel(), keyed("k", "k"))),
 ]  # fmt: skip
 

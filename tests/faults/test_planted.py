@@ -15,13 +15,14 @@ import pytest
 
 from ams.core.messages import Message
 from ams.core.names import Offset, TopicId
+from ams.pubsub import messages
 from ams.service import subscriptions
 from ams.service.dead_letters import DeadLetters
 from ams.service.parallel.backlog import Backlog
 from ams.service.parallel.hand_out_ids import RestartGrace
-from ams.service.parallel.message_state import LeaseTable, OrderingKeys
+from ams.service.parallel.message_state import KeyQueue, LeaseTable
 from ams.storage.cursors.acks import Change
-from ams.storage.cursors.sqlite import SqliteCursors
+from ams.storage.cursors.embedded import EmbeddedCursors
 from ams.storage.log.base import Appended
 from ams.storage.log.embedded import EmbeddedLog
 from local_cluster.ports import free_port
@@ -31,7 +32,7 @@ from simulation.histories import scene
 from simulation.histories.attempts import ACK, NACK, worked
 from simulation.histories.history import History
 from simulation.histories.parallel_laws import Parallel
-from simulation.histories.payload import is_poisoned
+from simulation.histories.payload import is_poisoned, ordering_key
 from simulation.histories.workload import Consumer, Publisher, Worker
 from tests.faults.http_client import HttpClient, Target, Traffic
 from tests.faults.parallel import google
@@ -138,7 +139,7 @@ async def test_a_fault_of_the_log_is_noticed(
 
 
 async def test_a_fault_of_cursors_is_noticed(tmp_path: Path) -> None:
-    found = await Trial().run(tmp_path / "data", replace(SqliteCursors, "acknowledge", AsyncMock()), use_ordered)
+    found = await Trial().run(tmp_path / "data", replace(EmbeddedCursors, "acknowledge", AsyncMock()), use_ordered)
 
     assert any("acknowledged or passed; it could only stand at 2 (by c-2)" in each for each in found), found
 
@@ -168,6 +169,18 @@ async def use_leases(trial: Trial) -> None:
     await worker.settle(ACK, good[:10])
     await worker.settle(NACK, [each for each in given if each not in good[:20]] or good[10:])
     await worker.pull(60)
+
+
+async def fail_first(trial: Trial) -> None:
+    """Give the first message of each key back, acknowledge those behind it, and wait until the first come again."""
+    given = (await trial.worker.pull(MESSAGES)).messages
+    firsts = {ordering_key(each.name): each for each in reversed(given)}
+    if given:
+        await trial.worker.settle(NACK, [*firsts.values()])
+        behind = [each for each in given if firsts[ordering_key(each.name)] is not each]
+        if behind:
+            await trial.worker.settle(ACK, behind)
+        await trial.worker.pull(MESSAGES, wait=True)
 
 
 async def dawdle(trial: Trial) -> None:
@@ -218,13 +231,13 @@ async def streamed(folder: Path, kind: Parallel, plant: Plant, sentence: str) ->
 
 def change_stored(changed: Callable[[Change], Change]) -> Plant:
     """Let something else be stored than what was to be."""
-    whole = SqliteCursors.settle
+    whole = EmbeddedCursors.settle
 
-    async def settle(cursors: SqliteCursors, *given: Any) -> bool:
+    async def settle(cursors: EmbeddedCursors, *given: Any) -> bool:
         *where, change = given
         return await whole(cursors, *where, changed(change))  # type: ignore[call-arg]
 
-    return replace(SqliteCursors, "settle", settle)
+    return replace(EmbeddedCursors, "settle", settle)
 
 
 def give_to_everybody(patch: Patch) -> None:
@@ -246,9 +259,15 @@ def end_no_lease(patch: Patch) -> None:
     patch.setattr(Backlog, "acknowledge", lambda backlog, ids, _: whole(backlog, ids, cast("Any", 0)))
 
 
+def turn_answers_round(patch: Patch) -> None:
+    whole = messages.received
+    patch.setattr(messages, "received", lambda *lots, **more: whole(*lots, **more)[::-1])
+
+
 FORGET_ACKS = change_stored(lambda change: change._replace(done=()))
 LOSE_LETTERS = replace(DeadLetters, "put", AsyncMock())
-FREE_ALL_KEYS = replace(OrderingKeys, "begin", lambda *_: True)
+FREE_ALL_KEYS = replace(KeyQueue, "takes", lambda *_: True)
+TAKE_NOTHING_BACK = replace(Backlog, "_take_back", lambda *_: None)
 FORGOTTEN = "nobody acknowledged it nor is it put aside"
 OF_LEASES = {
     "no fault": (nothing, PLAIN, ""),
@@ -265,13 +284,15 @@ OF_LEASES = {
         change_stored(lambda change: change._replace(failures={})), PLAIN, "counted down: message",
     ),
     "keys hold nothing up": (FREE_ALL_KEYS, KEYED, "out of order: of key"),
+    "nothing is taken back": (TAKE_NOTHING_BACK, KEYED, "but one before it in its key had failed since"),
 }  # fmt: skip
 """A fault, who works, and what is noticed; nothing without a fault."""
 
 
 @pytest.mark.parametrize(("fault", "kind", "sentence"), OF_LEASES.values(), ids=OF_LEASES)
 async def test_a_fault_of_leases_is_noticed(tmp_path: Path, fault: Plant, kind: Parallel, sentence: str) -> None:
-    found = await leased(tmp_path / "data", kind, dawdle if fault is end_no_lease else use_leases, fault, sentence)
+    use = {end_no_lease: dawdle, TAKE_NOTHING_BACK: fail_first}.get(fault, use_leases)
+    found = await leased(tmp_path / "data", kind, use, fault, sentence)
 
     assert any(sentence in each for each in found) if sentence else found == [], found
 
@@ -280,7 +301,7 @@ OF_STREAMS = {
     "acks are forgotten": (FORGET_ACKS, BY_STREAM, "came back: message"),
     "acks are forgotten, exactly once": (FORGET_ACKS, ONCE_BY_STREAM, "came back: message"),
     "dead letters are lost": (LOSE_LETTERS, BY_STREAM, FORGOTTEN),
-    "keys hold nothing up": (FREE_ALL_KEYS, KEYED_BY_STREAM, "out of order: of key"),
+    "answers are the wrong way round": (turn_answers_round, KEYED_BY_STREAM, "out of order: of key"),
 }
 
 

@@ -19,7 +19,7 @@ from ams.http.lane import LaneExchange
 from ams.http.messages import MessageReader
 from ams.service.counting import Counts
 from ams.service.delivering import Deliverer
-from ams.storage.cursors.sqlite import SqliteCursors
+from ams.storage.cursors.embedded import EmbeddedCursors
 from ams.web.request_reader import MAX_REQUESTS_ALONE
 from tests.support.held_disk import HeldDisk
 from tests.support.hot_packets import ACKNOWLEDGE, ALLOWED, ID, KEY, MESSAGE, NOW, PUBLISH, PULL, STRICT, said
@@ -208,13 +208,13 @@ async def test_what_the_service_notes_by_itself_does_not_make_heads_unknown(warm
 @pytest.fixture
 def far_positions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let positions of subscriptions be asked for, as in a database on another machine."""
-    found = SqliteCursors.position
+    found = EmbeddedCursors.position
 
-    async def later(cursors: SqliteCursors, *place: Any) -> Any:
+    async def later(cursors: EmbeddedCursors, *place: Any) -> Any:
         await asyncio.sleep(0)
         return await found(cursors, *place)
 
-    monkeypatch.setattr(SqliteCursors, "position", later)
+    monkeypatch.setattr(EmbeddedCursors, "position", later)
 
 
 @pytest.mark.usefixtures("far_positions")

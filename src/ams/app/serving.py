@@ -156,7 +156,7 @@ async def running(settings: Settings, supervisor: Supervisor, *, clock: Clock | 
         folder, embedded = made.folder, made.embedded
         state.data = DataCheck(
             [folder.path, folder.log] if embedded else [folder.path],
-            [folder.registry, folder.cursors] if settings.registry == "sqlite" else [],
+            [folder.registry] if settings.registry == "sqlite" else [],
             embedded.segment_files if embedded else tuple,
         )
         await stack.enter_async_context(state.data.running(supervisor))

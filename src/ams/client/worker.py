@@ -99,6 +99,9 @@ class AsyncWorker:
         """By ack id: what is on lease, until what was said of it has been taken."""
         self._waiting: deque[_Held] = deque()
         """What is to be handled."""
+        self._keeps_order = False
+        """Whether messages of an ordering key are handled one after the other."""
+        self._busy_keys: set[str] = set()
         self._handling: dict[asyncio.Task[None], _Held] = {}
         self._verdicts: dict[_Verdict, list[_Held]] = {}
         """What is to be said."""
@@ -116,6 +119,7 @@ class AsyncWorker:
                 409,
             )
         self._lease = found.ack_deadline_seconds
+        self._keeps_order = found.enable_message_ordering
         with self._signals(), contextlib.suppress(Closed):
             await self._work()
         done = Worked(**self._counts)
@@ -202,18 +206,28 @@ class AsyncWorker:
     # Handling
 
     def _begin(self) -> None:
-        while self._waiting and len(self._handling) < self._limits.concurrency and not self._stop.is_set():
-            held = self._waiting.popleft()
+        while len(self._handling) < self._limits.concurrency and not self._stop.is_set():
+            held = next((each for each in self._waiting if self._key_of(each) not in self._busy_keys), None)
+            if held is None:
+                return
+            self._waiting.remove(held)
             if held.lost:
                 self._settle(held, _WORKED)  # which counts it as late
                 continue
+            if key := self._key_of(held):
+                self._busy_keys.add(key)
             task = asyncio.create_task(self._handle(held))
             self._handling[task] = held
             task.add_done_callback(self._handled)
 
     def _handled(self, task: "asyncio.Task[None]") -> None:
-        self._settle(self._handling.pop(task), _NOT_BEGUN)  # unless it was settled: cancelled before it began
+        held = self._handling.pop(task)
+        self._busy_keys.discard(self._key_of(held))
+        self._settle(held, _NOT_BEGUN)  # unless it was settled: cancelled before it began
         self._begin()
+
+    def _key_of(self, held: _Held) -> str:
+        return held.message.ordering_key if self._keeps_order else ""
 
     async def _handle(self, held: _Held) -> None:
         try:
@@ -237,6 +251,12 @@ class AsyncWorker:
         held.is_settled = True
         self._verdicts.setdefault(verdict, []).append(held)
         self._to_say.set()
+        key = self._key_of(held)
+        if not key or verdict.acknowledged:
+            return
+        for each in [each for each in self._waiting if self._key_of(each) == key]:  # they come again behind it
+            self._waiting.remove(each)
+            self._settle(each, _NOT_BEGUN)
 
     async def _say(self) -> None:
         """Send verdicts, those of one kind together."""

@@ -159,7 +159,8 @@ class _Spread:
         self._turns.pop(stream, None)
 
     def offer(self, stream: "_Stream") -> None:
-        if stream.may_get and stream in self.streams and stream not in self._turns:
+        is_waiting = stream in self._turns and not stream.window.ready
+        if stream.may_get and stream in self.streams and not is_waiting:
             self._turns[stream] = None
             self._sooner.set()
 
@@ -207,7 +208,7 @@ class _Spread:
         self._sooner.clear()
         idle: dict[str, None] = {}  # users for whom there is nothing: not for any stream of theirs
         for stream in list(self._turns):
-            if stream.holder in idle:
+            if stream.holder in idle and not stream.window.ready:
                 continue
             if not stream.may_get:
                 self._turns.pop(stream, None)

@@ -148,8 +148,11 @@ def test_the_data_folder_has_a_reserve_and_segments_by_retention(limited: Served
     names = {each.relative_to(data).as_posix(): each for each in data.rglob("*")}
 
     assert names["log/reserve"].stat().st_size == 123_456
-    assert {"registry.db", "cursors.db"} <= names.keys()
-    assert {name.split("/")[1] for name in names if name.count("/") == 2 and name.startswith("log/")} == {"1h"}
+    assert {"registry.db", "log/cursors"} <= names.keys()
+    assert {name.split("/")[1] for name in names if name.count("/") == 2 and name.startswith("log/")} == {
+        "1h",
+        "cursors",
+    }
 
 
 @shows(*QUOTAS.values())

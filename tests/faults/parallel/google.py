@@ -5,7 +5,8 @@ and its channel, so that the client is as it is.
 
 Messages that come by a stream were given some time before: after the stream was opened, and not long before they came.
 Where a subscription has no exactly-once delivery, its service says OK to ids that count no more, too. So an answer says
-something only while the lease surely runs; any other is noted as unknown.
+something only while the lease surely runs; any other is noted as unknown. With ordering keys a lease runs no longer
+than those of the messages before it that the client has.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ import base64
 import itertools
 import random
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
@@ -46,10 +48,11 @@ from simulation.histories.attempts import (
 from simulation.histories.client import PROJECT, Client, Kind
 from simulation.histories.history import History
 from simulation.histories.parallel_laws import Parallel, ParallelEnding, TakeOvers
-from simulation.histories.payload import Leased, is_poisoned, leased, name_of
+from simulation.histories.payload import Leased, is_poisoned, leased, name_of, ordering_key
 from tests.faults.http_client import Target, Traffic
 
 ON_ITS_WAY = 2.0  # seconds for which a message may be on its way to the client, on a machine with much to do
+LONGEST = 60.0  # seconds for which a client has a message at most, as far as is told by what it says
 _SERVICE = "/google.pubsub.v1.Subscriber/"
 _DETAILS = "grpc-status-details-bin"
 _WAITS = {"wait_for_ready": True}
@@ -75,6 +78,10 @@ class _Came(NamedTuple):
 
     since: float
     deaths: int
+    number: int
+    """How many messages this client was given before."""
+    offset: int
+    key: str
 
 
 def as_told(subs: Sequence[Parallel], attempts: Sequence[Attempt]) -> list[Attempt]:
@@ -112,17 +119,22 @@ class Observer(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientIntercep
         self._loop = asyncio.get_running_loop()
         self._numbers = itertools.count(1)
         self._came: dict[str, _Came] = {}
+        self._of_key: defaultdict[str, dict[int, str]] = defaultdict(dict)
+        """The newest id of each message of an ordering key that is not done for sure."""
+        self._nacked: dict[str, float] = {}
         self._answered: set[str] = set()
 
     def intercept_stream_stream(self, continuation: Any, details: Any, requests: Any) -> Any:
-        opened = self._now()
+        opened, stream = self._now(), f"{self._name}-stream-{next(self._numbers)}"
         call = continuation(details._replace(**_WAITS), requests)
-        return _Responses(call, lambda response: self._note_given(response, opened))
+        return _Responses(call, lambda response: self._note_given(response, opened, stream))
 
     def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
         verb = details.method.removeprefix(_SERVICE)
         seconds = request.ack_deadline_seconds if verb == "ModifyAckDeadline" else 0
         noted = ACK if verb == "Acknowledge" else EXTEND if seconds else NACK
+        if noted == NACK:
+            self._nacked.update(dict.fromkeys(request.ack_ids, self._now().time))
         with self._flight():
             began = self._now()
             call = continuation(details._replace(**_WAITS), request)
@@ -141,16 +153,19 @@ class Observer(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientIntercep
         facts = self._facts(started, time.monotonic(), Outcome.DONE)
         self._history.add(Settle(**facts, subscription=self._kind.name, verb=ACK, ids=(ack_id,)))
 
-    def _note_given(self, response: Any, opened: Moment) -> None:
+    def _note_given(self, response: Any, opened: Moment, stream: str) -> None:
         now = self._now()
         since = max(opened.time, now.since)
         messages = tuple(_read(each) for each in response.received_messages)
         if not messages:
             return
-        self._came.update((each.ack_id, _Came(since, opened.deaths)) for each in messages)
-        self._history.add(
-            Lease(**self._facts(since, now.time, Outcome.DONE), subscription=self._kind.name, messages=messages)
-        )
+        for each in messages:
+            key = ordering_key(each.name) if self._kind.ordered else ""
+            self._came[each.ack_id] = _Came(since, opened.deaths, len(self._came), each.id, key)
+            if key:
+                self._of_key[key][each.id] = each.ack_id
+        facts = self._facts(since, now.time, Outcome.DONE)
+        self._history.add(Lease(**facts, subscription=self._kind.name, messages=messages, stream=stream))
 
     def _note_settled(
         self, verb: str, ids: tuple[str, ...], seconds: float, call: Any, began: Moment, ended: Moment
@@ -167,6 +182,11 @@ class Observer(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientIntercep
         )
         until = float("inf") if outcome is Outcome.UNKNOWN and not _may_have_died(began, ended) else ended.time
         said = tuple(each for each in ids if each not in unknown)
+        if verb == ACK and outcome is Outcome.DONE:
+            for each in said:
+                known = self._came.get(each)
+                if known is not None:
+                    self._of_key[known.key].pop(known.offset, None)
         for some, came in ((said, outcome), (unknown, Outcome.UNKNOWN)):
             if some:
                 facts, named = self._facts(began.time, until, came), tuple(each for each in some if each in late)
@@ -180,7 +200,18 @@ class Observer(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientIntercep
         came = self._came.get(ack_id)
         if came is None or not came.deaths == began.deaths == ended.deaths:
             return False
-        return ended.time < came.since + self._kind.deadline
+        return ended.time < came.since + self._kind.deadline and not self._may_be_taken_back(came, ended)
+
+    def _may_be_taken_back(self, came: _Came, ended: Moment) -> bool:
+        """Whether a message before this one in its key may have failed since it came."""
+        for offset, ack_id in list(self._of_key[came.key].items()):
+            other = self._came[ack_id]
+            if offset >= came.offset or other.since + LONGEST < came.since:
+                continue
+            was_nacked = came.since <= self._nacked.get(ack_id, float("-inf")) <= ended.time
+            if other.number > came.number or was_nacked or ended.time >= other.since + self._kind.deadline:
+                return True
+        return False
 
     def _outcome(self, call: Any, late: Sequence[str], began: Moment, ended: Moment) -> Outcome:
         if call.code() is grpc.StatusCode.OK or late:

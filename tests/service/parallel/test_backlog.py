@@ -1,9 +1,11 @@
 """The backlog of a parallel subscription, against a naive model that keeps a state for each message, and its ids.
 
+Of ordering keys the model is the law of decision 61, over who has which message since it was given last.
 Of ids: those of this run and of the run before, those that finished a message, and those that failed.
 """
 
 from dataclasses import dataclass
+from itertools import groupby
 
 import pytest
 from hypothesis import given, settings
@@ -17,8 +19,8 @@ from ams.core.names import Offset
 from ams.service.parallel import hand_out_ids
 from ams.service.parallel.backlog import DEAD_LETTER_RETRY_MS, Backlog, Settling
 from ams.service.parallel.hand_out_ids import FinalIds
-from ams.service.parallel.message_state import Done, Failures, Rules
-from ams.storage.cursors.acks import Progress
+from ams.service.parallel.message_state import Done, Failures, KeyConsumer, Rules
+from ams.storage.cursors.acks import Mark, Progress
 from tests.service.parallel.site import grouped
 
 DEADLINE = 1000  # milliseconds of a lease
@@ -79,7 +81,7 @@ class Given:
 
 
 def key_of(offset: int, keyed: bool) -> str:
-    return "" if not keyed or offset % 4 == 3 else f"k{offset % 4}"
+    return "" if not keyed or offset % 5 == 4 else f"k{offset % 2}"
 
 
 class Walk(RuleBasedStateMachine):
@@ -103,6 +105,7 @@ class Walk(RuleBasedStateMachine):
         self.found: list[Offset] = []  # what a slow pull is about to give
         self.done: set[int] = set()
         self.failures: dict[int, int] = {}
+        self.taken_back: dict[int, Mark] = {}  # as stored
         self.floor_by_retention = 0
         self.epoch = 0
         self.run_number = 0
@@ -110,11 +113,17 @@ class Walk(RuleBasedStateMachine):
         self.exactly_once = False
         self.finished_by: dict[int, set[str]] = {}  # of what was acknowledged in this run: the ids that did
         self.nacked_by: dict[int, str] = {}  # of what was given back in this run: the id that did last
+        self.out: dict[int, KeyConsumer | None] = {}
+        """Who has messages of keys that were given in this run, and have not failed, come back or been done since."""
+        self.streams = [KeyConsumer(), KeyConsumer()]
+        self.asks: KeyConsumer | None = None  # who gets what was found
+        self.unleased: set[int] = set()  # could not be settled while being taken back: without a lease for now
 
-    @initialize(keyed=st.booleans(), exactly_once=st.booleans())
+    @initialize(keyed=st.sampled_from([True, True, False]), exactly_once=st.booleans())
     def begin(self, keyed: bool, exactly_once: bool) -> None:
         self.keyed, self.exactly_once = keyed, exactly_once
         self.restart()
+        self.publish(12)
 
     def _floor(self) -> int:
         floor = self.floor_by_retention
@@ -130,6 +139,7 @@ class Walk(RuleBasedStateMachine):
         progress = Progress(
             floor, self.epoch, self.run_number, BitMap64([each for each in self.done if each >= floor]),
             {each: count for each, count in self.failures.items() if each not in self.done and each >= floor}, None,
+            {each: mark for each, mark in self.taken_back.items() if each not in self.done and each >= floor},
         )  # fmt: skip
         rules = RULES._replace(exactly_once=self.exactly_once)
         self.grace_until = max(self.farthest, self.now) if self.exactly_once else self.now + GRACE
@@ -143,16 +153,21 @@ class Walk(RuleBasedStateMachine):
         self.newest = {}
         self.heirs, self.hand_outs = self.hand_outs, {}
         self.finished_by, self.nacked_by = {}, {}
+        self.out, self.unleased, self.streams = {}, set(), [KeyConsumer(), KeyConsumer()]
 
     @rule(count=st.integers(1, 6))
     def publish(self, count: int) -> None:
         self.end += count
 
     @precondition(lambda self: not self.found)
-    @rule(most=st.integers(1, 5), slow=seldom)
-    def pull(self, most: int, slow: bool) -> None:
-        """Give what is ready again, and behind it what was not seen yet; a slow one gives it later."""
-        offsets = self.backlog.again(most)
+    @rule(most=st.integers(1, 5), slow=seldom, who=st.integers(0, 3))
+    def pull(self, most: int, slow: bool, who: int) -> None:
+        """Give what is ready again, and behind it what was not seen yet; a slow one gives it later.
+
+        Two streams ask, and others: once each, or for one message of each key.
+        """
+        self.asks = (*self.streams, KeyConsumer(), None)[who]
+        offsets = self.backlog.again(most, self.asks)
         if len(offsets) < most and self.backlog.may_scan("somebody"):
             begin, end = self.backlog.scan, min(self.backlog.scan + most - len(offsets), self.end)
             offsets += self._new(begin, end)
@@ -164,8 +179,13 @@ class Walk(RuleBasedStateMachine):
     def _new(self, begin: Offset, end: Offset) -> list[Offset]:
         if begin < end and not self.keyed and self.backlog.may_give_all(begin, end):
             return list(range(begin, end))
-        now = self.now
-        return [e for e in self.backlog.undone(begin, end) if self.backlog.may_give(e, key_of(e, self.keyed), now)]
+        here = self.backlog.undone(begin, end)
+        return [each for each in here if self._may_give(each)]
+
+    def _may_give(self, offset: int) -> bool:
+        may = self.backlog.may_give(offset, key_of(offset, self.keyed), self.now, self.asks)
+        self.backlog.done.scanned(offset + 1)
+        return may
 
     @precondition(lambda self: self.found)
     @rule(fails=seldom)
@@ -179,11 +199,8 @@ class Walk(RuleBasedStateMachine):
         self._give([each for each in offsets if each not in taken])
 
     def _give(self, offsets: list[Offset]) -> None:
-        by_attempt: dict[int, list[Offset]] = {}
-        for offset in offsets:
-            by_attempt.setdefault(self.backlog.failures.attempt_of(offset), []).append(offset)
-        for attempt, group in by_attempt.items():
-            deadline = self.now + DEADLINE
+        for attempt, same in groupby(offsets, self.backlog.failures.attempt_of):
+            deadline, group = self.now + DEADLINE, list(same)
             text = self.backlog.give(list(group), attempt, 10 * len(group), deadline, "somebody")
             for offset in group:
                 assert offset not in self.done, "what is done came again"
@@ -193,6 +210,8 @@ class Walk(RuleBasedStateMachine):
                 assert self.reserved.get(offset, 0) <= self.now, "given while it was on lease"
                 assert attempt == self.failures.get(offset, 0) + 1
                 self._check_order(offset)
+                if key_of(offset, self.keyed):
+                    self.out[offset] = self.asks
                 given = Given(offset, text, deadline, attempt)
                 self.newest[offset] = given
                 self.given.append(given)
@@ -206,9 +225,22 @@ class Walk(RuleBasedStateMachine):
 
     def _check_order(self, offset: int) -> None:
         key = key_of(offset, self.keyed)
-        if key:
-            earlier = [e for e in range(self.floor_by_retention, offset) if key_of(e, self.keyed) == key]
-            assert all(each in self.done for each in earlier), "a key is out of order"
+        earlier = [e for e in range(self.floor_by_retention, offset) if key and key_of(e, self.keyed) == key]
+        failing = {each for settling in self.open for each in (*settling.failures, *settling.taken_back)}
+        for each in earlier:
+            is_with_same = self.asks is not None and self.out.get(each) is self.asks and each not in failing
+            assert each in self.done or is_with_same, "a key is out of order"
+
+    def _check_taken_back(self, settling: Settling, *, together: bool) -> None:
+        """Behind what failed all that is out of its key was taken back; of leases that end together one has failed."""
+        expected = {each for failed in settling.failures for each in self._behind(failed)} - set(settling.failures)
+        assert expected <= set(settling.taken_back) <= expected | set(self.found)
+        firsts = {key_of(each, self.keyed) for each in settling.failures if each in self.out}
+        assert not together or len(firsts) == len([each for each in settling.failures if each in self.out])
+
+    def _behind(self, offset: int) -> list[int]:
+        key = key_of(offset, self.keyed) if offset in self.out else ""
+        return [each for each in self.out if key and each > offset and key_of(each, self.keyed) == key]
 
     @precondition(lambda self: self.given)
     @rule(data=st.data(), fails=seldom, later=seldom)
@@ -239,6 +271,7 @@ class Walk(RuleBasedStateMachine):
         wait = None if waits is None else waits
         settling = self.backlog.nack(grouped(ids), self.now, wait)
         assert sorted(settling.failures) == sorted(each.offset for each in good)
+        self._check_taken_back(settling, together=False)
         if self.exactly_once:
             self._check_nacked(ids, good, settling)
         self._finish(settling, fails, later)
@@ -282,7 +315,7 @@ class Walk(RuleBasedStateMachine):
         return good
 
     def _being_settled(self) -> set[Offset]:
-        return {offset for each in self.open for offset in [*each.done, *each.failures]}
+        return {offset for each in self.open for offset in [*each.done, *each.failures, *each.taken_back]}
 
     def _finish(self, settling: Settling, fails: bool, later: bool) -> None:
         if settling.is_empty:
@@ -299,6 +332,10 @@ class Walk(RuleBasedStateMachine):
                 self.finished_by.pop(offset, None)
             for offset in settling.failures:
                 self.nacked_by.pop(offset, None)
+            taken = {offset for each in self.open if each is not settling for offset in each.taken_back}
+            self.unleased |= taken.intersection(offset for _, offsets in settling.leases for offset in offsets)
+            for offset in self.unleased.intersection(settling.taken_back) - taken:
+                self._end(offset)
             return
         self.done.update(settling.done)
         for offset, count in settling.failures.items():
@@ -306,11 +343,20 @@ class Walk(RuleBasedStateMachine):
             self.failures[offset] = count
             self._end(offset)
             self.hand_outs.pop(offset, None)
+        for offset, mark in settling.taken_back.items():
+            self.taken_back[offset] = mark
+            if offset in self.out:
+                self._end(offset)
+                self.hand_outs.pop(offset, None)
+        for offset in settling.done:
+            self.out.pop(offset, None)
         self.backlog.stored(settling, self.now)
 
     def _end(self, offset: int) -> None:
         self.newest[offset].deadline = -1
         self.reserved.pop(offset, None)
+        self.out.pop(offset, None)
+        self.unleased.discard(offset)
 
     @precondition(lambda self: self.open)
     @rule(fails=seldom)
@@ -323,6 +369,7 @@ class Walk(RuleBasedStateMachine):
         self.now += by
         settling = self.backlog.expire(self.now)
         assert all(self.newest[each].deadline < self.now for each in settling.failures), "a lease ended too soon"
+        self._check_taken_back(settling, together=True)
         self._finish(settling, fails, later)
 
     @precondition(lambda self: self.given)
@@ -359,8 +406,9 @@ class Walk(RuleBasedStateMachine):
         ids = self._some(data)
         good = self._good(ids)
         self._check_late(ids, good, self.backlog.release(grouped(ids), self.now))
-        for each in good:
-            self._end(each.offset)
+        behind = [offset for each in good for offset in self._behind(each.offset)]
+        for offset in {*(each.offset for each in good), *behind}:
+            self._end(offset)
 
     @rule(by=st.integers(1, 4))
     def retention(self, by: int) -> None:
@@ -369,6 +417,7 @@ class Walk(RuleBasedStateMachine):
         expected = len([each for each in range(floor, oldest) if each not in self.done])
         acknowledging = {offset for each in self.open for offset in each.done}
         lost = self.backlog.retain(oldest)
+        self.out = {each: who for each, who in self.out.items() if each >= oldest}
         assert lost == expected or acknowledging
         self.floor_by_retention = max(self.floor_by_retention, oldest)
 
@@ -382,19 +431,17 @@ class Walk(RuleBasedStateMachine):
         live = sum(self.backlog.leases.holders.values())
         assert live == len(self.backlog.leases)
 
-    @precondition(lambda self: self.end > 10)
-    @rule()
-    def drain(self) -> None:
+    def teardown(self) -> None:
         """Nothing unacknowledged is forgotten: in the end a patient consumer gets all that is left."""
         while self.open:
             self.disk(fails=True)
         self.finish_pull(fails=False)
-        for _ in range(4 * self.end + 20):
+        for _ in range(self.end + 20):
             self.now += 4000
             settling = self.backlog.expire(self.now)
             self._finish(settling, fails=False, later=False)
             before = len(self.given)
-            self.pull(50, slow=False)
+            self.pull(50, slow=False, who=2)
             news = self.given[before:]
             ids = [AckId(each.offset, each.text) for each in news]
             self._finish(self.backlog.acknowledge(grouped(ids), self.now), fails=False, later=False)

@@ -26,6 +26,9 @@ from tests.storage.cursors.naive import Deed, follow, plans
 from tests.storage.cursors.stores import DEADLINE, OTHER, SUB, TOPIC, Nodes, SteadyNodes, done, settle
 from tests.support.loop_time import pass_loop_time
 
+on_postgresql = pytest.mark.parametrize("shared_url", ["postgresql"], indirect=True)
+"""Not on the model: what a test asks by SQL is PostgreSQL's own."""
+
 
 async def consumed(node: PostgresCursors, times: int) -> None:
     for _ in range(times):
@@ -134,6 +137,7 @@ async def test_a_race_of_clients_on_two_nodes_keeps_the_law(nodes: Nodes) -> Non
         assert Outcome.UNKNOWN not in trial.outcomes()
 
 
+@on_postgresql
 async def test_needless_calls_write_nothing(nodes: Nodes, connection: "postgresql.Connection") -> None:
     async def written() -> object:
         return await (await connection.execute("SELECT xmin, version FROM cursors")).fetchone()
@@ -176,6 +180,7 @@ ACK_WORDS = "subscriptions read offsets generations lost runs versions clears nu
     [(rows._WRITE_CURSORS, CURSOR_WORDS, ""), (rows._WRITE_STANDINGS, ACK_WORDS, "CTE cleared")],
     ids=["cursors", "acknowledgements"],
 )
+@on_postgresql
 async def test_rows_are_locked_in_the_order_they_are_named(
     nodes: Nodes, connection: "postgresql.Connection", statement: str, words: str, end: str
 ) -> None:
@@ -195,6 +200,7 @@ async def test_rows_are_locked_in_the_order_they_are_named(
     assert moved.index("Function Scan on m") < moved.index("Index Scan using cursors_pkey")
 
 
+@on_postgresql
 async def test_the_database_dates_a_hand_out(nodes: Nodes, connection: "postgresql.Connection") -> None:
     await nodes[0].hand_out(SUB, 0, 5)
 
@@ -264,13 +270,14 @@ def test_two_nodes_do_what_sets_of_numbers_say(steady_nodes: SteadyNodes, plan: 
     runner.run(follow(plan, stores))
 
 
+@on_postgresql
 async def test_damaged_entries_harm_no_other(nodes: Nodes, connection: "postgresql.Connection") -> None:
     one, two = nodes
     await one.create(OTHER_SUB, TOPIC, 0)
     taken = await one.take_over(SUB, TOPIC)
     await one.take_over(OTHER_SUB, TOPIC)
     await settle(one, taken, done((3, 5)))
-    await connection.execute("UPDATE acks SET entry = '\\x01aabbccdd90'::bytea")
+    await connection.execute("UPDATE acks SET entry = '\\x03aabbccdd90'::bytea")
 
     damaged, sound = await asyncio.gather(
         two.take_over(SUB, TOPIC), two.take_over(OTHER_SUB, TOPIC), return_exceptions=True
@@ -286,6 +293,7 @@ async def test_damaged_entries_harm_no_other(nodes: Nodes, connection: "postgres
     assert (await (await connection.execute("SELECT count(*) FROM acks")).fetchone()) == (0,)
 
 
+@on_postgresql
 async def test_a_late_statement_does_nothing(nodes: Nodes, connection: "postgresql.Connection") -> None:
     taken = await nodes[0].take_over(SUB, TOPIC)
     time = DatabaseTime(SystemClock())

@@ -11,7 +11,7 @@ Every offset from the floor on is in one of these states:
     settling    its acknowledgement, or its failure, is being stored
     waiting     it failed, and its time has not come; or it may be out since before the last start (exactly-once)
     ready       to be given again
-    blocked     an earlier message of its ordering key is not done
+    blocked     an earlier message of its ordering key is not done, and not out to the same consumer
     done        acknowledged, passed over by the filter, or put aside as a dead letter
 
 Laws, walked by Hypothesis against a naive model (`tests/service/parallel/test_backlog.py`):
@@ -22,7 +22,8 @@ Laws, walked by Hypothesis against a naive model (`tests/service/parallel/test_b
 - An id of the run before this one is the newest until the message is given again, for the time that leases of then may
   last at most. Ids of older runs count no more.
 - The number of failures is stored before the message is given again, and never falls.
-- Of an ordering key one message is under way at a time, in order.
+- Of an ordering key messages are out to one consumer together, in order. When one fails, those behind it are taken
+  back: they have not failed, their ids count no more, and they come again behind it (decision 61).
 
 Each consumer has a fair share of what may be on lease and of what may be held back. So no consumer, also one that never
 comes back, leaves nothing to others.
@@ -38,8 +39,18 @@ from ams.core.clock import Milliseconds
 from ams.core.fair_share import fair_room
 from ams.core.names import Offset
 from ams.service.parallel.hand_out_ids import HandOutIds, RestartGrace
-from ams.service.parallel.message_state import Done, Failures, HandOut, LeaseTable, OrderingKeys, Rules, Window
-from ams.storage.cursors.acks import Progress
+from ams.service.parallel.message_state import (
+    Done,
+    Failures,
+    HandOut,
+    KeyConsumer,
+    KeyQueue,
+    LeaseTable,
+    OrderingKeys,
+    Rules,
+    Window,
+)
+from ams.storage.cursors.acks import Mark, Progress
 
 MAX_OUT = 100_000
 """Messages that may be given and not settled; each takes about as much memory as a tuple in a dictionary."""
@@ -67,6 +78,8 @@ class Settling:
     unsure: dict[str, list[Offset]] = field(default_factory=dict)
     """Ids whose messages another call is settling: they count no more, or are to be settled yet."""
     leases: list[tuple[HandOut, list[Offset]]] = field(default_factory=list)
+    taken_back: dict[Offset, Mark] = field(default_factory=dict)
+    """Messages behind those that failed, of their ordering keys."""
 
     @property
     def is_empty(self) -> bool:
@@ -136,10 +149,14 @@ class Backlog:
 
     @property
     def is_again_ready(self) -> bool:
-        """True if something is to be given again."""
-        while self._ready and not self._is_free(self._ready[0]):
+        """True if something is to be given again, to whomever."""
+        while self._ready and not self._may_take(self._ready[0], self.keys.get(self._ready[0]), None):
             heapq.heappop(self._ready)
         return bool(self._ready)
+
+    def has_again(self, consumer: KeyConsumer | None) -> bool:
+        """Return whether something may be given again, also of keys that are bound to this consumer."""
+        return self.is_again_ready or (consumer is not None and bool(consumer.ready))
 
     def room(self, holder: str) -> int:
         """Return how many messages a consumer may be given now."""
@@ -176,20 +193,39 @@ class Backlog:
 
     # Giving
 
-    def again(self, most: int) -> list[Offset]:
-        """Take up to so many messages that are to be given again, oldest first: `give` them, or `give_back`."""
+    def again(self, most: int, consumer: KeyConsumer | None = None) -> list[Offset]:
+        """Take up to so many messages that are to be given again, oldest first: `give` them, or `give_back`.
+
+        `consumer` gets several messages of an ordering key, None: one of each.
+        """
         found: list[Offset] = []
-        while self._ready and len(found) < most:
-            offset = heapq.heappop(self._ready)
-            if self._is_free(offset) and found[-1:] != [offset]:
-                found.append(offset)
+        own = consumer.ready if consumer is not None else []
+        while (own or self._ready) and len(found) < most:
+            is_own = bool(own) and not (self._ready and self._ready[0] < own[0])
+            offset = heapq.heappop(own if is_own else self._ready)
+            queue = self.keys.get(offset)
+            if is_own and queue is None:  # the stream has it from before the subscription was opened anew
+                continue
+            if not self._may_take(offset, queue, consumer) or found[-1:] == [offset]:
+                continue
+            found.append(offset)
+            if queue is not None:
+                self.keys.take(queue, consumer, self.done.__contains__)
+                self._offer(queue, asks=consumer)
         return found
 
     def give_back(self, offsets: Iterable[Offset]) -> None:
-        """Let messages be given again that were taken by `again`, or leased and not sent."""
+        """Let messages be given again that were taken by `again` or `may_give`, or whose wait is over."""
         for offset in offsets:
-            if offset < self.scan and offset not in self.done:  # unseen ones are found when they are looked at
+            if offset >= self.scan or offset in self.done:  # unseen ones are found when they are looked at
+                continue
+            queue = self.keys.get(offset)
+            if queue is None:
                 heapq.heappush(self._ready, offset)
+                continue
+            self.keys.take_back(offset)
+            if queue.next == offset:
+                self._offer(queue)
 
     def undone(self, begin: Offset, end: Offset) -> Sequence[Offset]:
         """Return which of the unseen offsets from `begin` to `end` are not done."""
@@ -207,10 +243,12 @@ class Backlog:
         here = range(begin, end)
         return self._are_free(here) and self.failures.counts.keys().isdisjoint(here)
 
-    def may_give(self, offset: Offset, key: str, now: Milliseconds) -> bool:
-        """Return whether an unseen message with a key (empty: none) may be given; it is held back otherwise."""
-        if key and not self.keys.begin(offset, key):
-            return False
+    def may_give(self, offset: Offset, key: str, now: Milliseconds, consumer: KeyConsumer | None = None) -> bool:
+        """Return whether an unseen message with a key (empty: none) may be given; it is held back otherwise.
+
+        `consumer` is as in `again`. What may be given is to be given, or given back.
+        """
+        queue = self.keys.add(offset, key) if key else None
         if not self._is_free(offset):  # by an id of before the restart
             return False
         if self.failures.has_failed_out(offset):  # the process ended before it was put aside
@@ -220,13 +258,37 @@ class Backlog:
         if withheld_until is not None:
             self.leases.wait(offset, withheld_until)
             return False
-        return True
+        if queue is None:
+            return True
+        if queue.next == offset and self._takes(queue, consumer):
+            self.keys.take(queue, consumer, self.done.__contains__)
+            return True
+        if queue.next == offset:
+            self._offer(queue)
+        return False
 
     def taken_of(self, offsets: Sequence[Offset]) -> Collection[Offset]:
-        """Return which of the messages that are about to be given ids of the previous run have taken meanwhile."""
+        """Return which of the messages that are about to be given may not be, by what happened meanwhile.
+
+        Ids of the previous run have taken them, or they were taken back with one before them in their ordering key.
+        """
+        if self.keys:
+            return self._taken_in_order(offsets)
         if offsets[0] >= max(self.floor, self.restart_grace.end) or self._are_free(offsets):
             return ()
         return {each for each in offsets if not self._is_free(each)}
+
+    def _taken_in_order(self, offsets: Sequence[Offset]) -> Collection[Offset]:
+        taken: set[Offset] = set()
+        for offset in offsets:
+            queue = self.keys.get(offset)
+            is_free = self._is_free(offset)
+            if is_free and (queue is None or offset in queue.out):
+                continue
+            taken.add(offset)
+            if not is_free and offset not in self.done:
+                self.keys.take_back(offset)  # those behind it wait for it
+        return taken
 
     def give(
         self,
@@ -285,15 +347,22 @@ class Backlog:
                     self._ids.nacks.put(offset, lease.text)
             self.leases.end(lease, offsets)
             self._fail(settling, lease, offsets)
+        if self.keys:
+            self._take_back(settling)
         return settling
 
     def release(self, ids: AckIds, now: Milliseconds) -> list[AckId]:
-        """Let messages be given again without a failure, storing nothing; return late ids. Raises as `acknowledge`."""
+        """Let messages be given again without a failure, storing nothing; return late ids. Raises as `acknowledge`.
+
+        What is out behind them, of their ordering keys, is given again too.
+        """
         named = self._ids.leased(ids, now, UNKNOWN_HOLDER)
+        released = [offset for _, offsets in named.leases for offset in offsets]
         for lease, offsets in named.leases:
             self.leases.end(lease, offsets)
-            self._ids.overtaken.update(offsets)
-            self.give_back(offsets)
+        behind = self._end_behind(released)[0] if self.keys else ()
+        self._ids.overtaken.update(released, behind)
+        self.give_back(sorted(released))
         return named.late
 
     def extend(
@@ -311,11 +380,15 @@ class Backlog:
         for each in self.leases.take_due(now):
             if isinstance(each, tuple):
                 settling.leases.append(each)
-                self._fail(settling, *each)
             elif each in self.failures.letters:
                 self.failures.die(each)
             else:
                 self.give_back([each])
+        if self.keys:
+            self._fail_in_order(settling)
+            return settling
+        for lease, offsets in settling.leases:
+            self._fail(settling, lease, offsets)
         return settling
 
     def put_aside(self, offset: Offset) -> Settling:
@@ -337,6 +410,51 @@ class Backlog:
         settling.failures.update(self.failures.begin(offsets))
         settling.failed_with.update(dict.fromkeys(offsets, lease.holder))
 
+    def _fail_in_order(self, settling: Settling) -> None:
+        """Let messages fail whose leases have ended: of those out of an ordering key the first one has failed."""
+        firsts = self._firsts([offset for _, offsets in settling.leases for offset in offsets])
+
+        def has_failed(offset: Offset) -> bool:
+            queue = self.keys.get(offset)
+            return queue is None or offset not in queue.out or firsts[queue] == offset
+
+        for lease, offsets in settling.leases:
+            self._fail(settling, lease, [each for each in offsets if has_failed(each)])
+        self._take_back(settling)
+
+    def _take_back(self, settling: Settling) -> None:
+        """Take back what is out behind the messages that fail, of their ordering keys."""
+        behind, leases = self._end_behind(settling.failures)
+        settling.leases += leases
+        settling.taken_back = dict.fromkeys(behind, Mark(self.run, self._ids.number))
+        self.failures.being_taken.update(behind)
+
+    def _end_behind(self, offsets: Collection[Offset]) -> tuple[list[Offset], list[tuple[HandOut, list[Offset]]]]:
+        """End the leases of what is out behind messages, and not one of them; return it, and the leases."""
+        by_lease: dict[HandOut, list[Offset]] = {}
+        behind = [
+            each
+            for queue, first in self._firsts(offsets).items()
+            for each in queue.behind(first)
+            if each not in offsets
+        ]
+        for each in behind:
+            lease = self.leases.get(each)
+            if lease is not None:
+                by_lease.setdefault(lease, []).append(each)
+        for lease, leased in by_lease.items():
+            self.leases.end(lease, leased)
+        return behind, list(by_lease.items())
+
+    def _firsts(self, offsets: Iterable[Offset]) -> dict[KeyQueue, Offset]:
+        """Return the first of these messages that is out of each ordering key."""
+        firsts: dict[KeyQueue, Offset] = {}
+        for offset in offsets:
+            queue = self.keys.get(offset)
+            if queue is not None and offset in queue.out:
+                firsts[queue] = min(offset, firsts.get(queue, offset))
+        return firsts
+
     # Outcomes
 
     def stored(self, settling: Settling, now: Milliseconds) -> None:
@@ -347,6 +465,12 @@ class Backlog:
         if not settling.failures:
             return
         self.failures.being_stored.difference_update(settling.failures)
+        if settling.taken_back:
+            self.failures.end_taking(settling.taken_back)
+            self._ids.taken_back |= {each: mark for each, mark in settling.taken_back.items() if each not in self.done}
+        if self.keys:
+            for offset in sorted((*settling.failures, *settling.taken_back)):
+                self.keys.take_back(offset)
         for offset, failures in settling.failures.items():
             if offset in self.done:  # retention took it meanwhile
                 continue
@@ -356,6 +480,8 @@ class Backlog:
                 self._hold_back(offset, wait, now, settling.failed_with[offset])
             elif offset < self.scan:  # else it is found dead when it is looked at
                 self.failures.die(offset)
+        if settling.taken_back:
+            self._offer_next(settling.taken_back)  # those that failed may be lost meanwhile
 
     def not_stored(self, settling: Settling) -> None:
         """Let leases go on as they were: nothing of it is on disk."""
@@ -364,10 +490,19 @@ class Backlog:
         for offset in settling.failures:
             self._ids.nacks.discard(offset)
         self.failures.being_stored.difference_update(settling.failures)
+        self.failures.end_taking(settling.taken_back)
         for lease, offsets in settling.leases:
-            kept = [each for each in offsets if each not in self.done]
+            kept = [each for each in offsets if each not in self.done and not self._is_back(lease, each)]
             if kept:
                 self.leases.lease_again(lease, kept, lease.deadline)
+        for offset in sorted(settling.taken_back):
+            queue = self.keys.get(offset)
+            if queue is not None and offset in queue.out and self._is_free(offset):  # nor could it be settled itself
+                self._ids.overtaken.add(offset)
+                self.keys.take_back(offset)
+        if self.keys:
+            settled = [offset for _, offsets in settling.leases for offset in offsets]
+            self._offer_next([*settled, *settling.taken_back])
 
     def lose(self, offsets: Sequence[Offset]) -> None:
         """Note that messages do not exist any more."""
@@ -384,7 +519,7 @@ class Backlog:
         for offset in [each for each in self.leases.waiting if each < oldest]:
             self.leases.stop_waiting(offset)
         self.failures.retain(oldest)
-        self._ids.overtaken = {offset for offset in self._ids.overtaken if offset >= oldest}
+        self._ids.retain(oldest)
         self.done.raise_floor(oldest)
         for offset in self.keys.below(oldest):
             self._free_key(offset)
@@ -398,16 +533,50 @@ class Backlog:
 
     def _forget(self, offsets: Sequence[Offset]) -> None:
         self.failures.are_done(offsets)
-        if self._ids.overtaken:
-            self._ids.overtaken.difference_update(offsets)
+        if self._ids.overtaken or self._ids.taken_back:
+            self._ids.forget(offsets)
         if self.keys:
             for offset in offsets:
                 self._free_key(offset)
 
     def _free_key(self, offset: Offset) -> None:
-        following = self.keys.end(offset, self.done.__contains__)
-        if following is not None:
-            heapq.heappush(self._ready, following)
+        queue = self.keys.end(offset, self.done.__contains__)
+        if queue is not None:
+            self._offer(queue)
+
+    def _offer(self, queue: KeyQueue, asks: KeyConsumer | None = None) -> None:
+        """Let the next message of an ordering key be given to whom it may be given; `asks` looks for itself."""
+        offset = queue.next
+        if offset is None or not self._is_free(offset):
+            return
+        if not queue.out:
+            heapq.heappush(self._ready, offset)
+        elif queue.consumer is not None and self._takes(queue, queue.consumer):
+            heapq.heappush(queue.consumer.ready, offset)
+            if queue.consumer is not asks:
+                queue.consumer.notify()
+
+    def _offer_next(self, offsets: Iterable[Offset]) -> None:
+        for queue in {self.keys.get(each) for each in offsets}:
+            if queue is not None:
+                self._offer(queue)
+
+    def _may_take(self, offset: Offset, queue: KeyQueue | None, consumer: KeyConsumer | None) -> bool:
+        """Return whether a consumer may be given a message that is to be given again; `queue`: of its key."""
+        if queue is not None and not (queue.next == offset and self._takes(queue, consumer)):
+            return False
+        return self._is_free(offset)
+
+    def _takes(self, queue: KeyQueue, consumer: KeyConsumer | None) -> bool:
+        """Return whether a consumer may have the next message of a key: not while a failure in it is being stored."""
+        return queue.takes(consumer) and not (queue.out and self.failures.has(next(reversed(queue.out))))
+
+    def _is_back(self, lease: HandOut, offset: Offset) -> bool:
+        """Return whether a message was, or is being, taken back while it was being settled by a lease of this run."""
+        queue = self.keys.get(offset)
+        if queue is None or self._ids.is_of_before(lease):
+            return False
+        return offset not in queue.out or offset in self.failures.being_taken
 
     def _is_free(self, offset: Offset) -> bool:
         in_hands = offset in self.leases or offset in self.done.being_stored or self.failures.has(offset)

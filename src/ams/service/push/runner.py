@@ -204,7 +204,7 @@ class EngineHandOuts:
         subscription, project = await self._found(target)
         try:
             return await self.working.puller.pull(
-                subscription, most, project=project, holder=HOLDER, wait=True, max_bytes=max_bytes
+                subscription, most, project=project, holder=HOLDER, wait=True, max_bytes=max_bytes, one_of_each_key=True
             )
         except Moved as error:
             raise Away(error.message) from error

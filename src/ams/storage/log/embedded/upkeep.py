@@ -35,6 +35,7 @@ from ams.storage.log.embedded.index_file import (
     encode_index,
     read_directory,
 )
+from ams.storage.log.embedded.journal import Journal
 from ams.storage.log.embedded.options import LogOptions
 from ams.storage.log.embedded.reader import DamageTracker
 from ams.storage.log.embedded.record import Kind
@@ -122,8 +123,9 @@ class Upkeep:
         damage: DamageTracker,
         spares: Spares,
         retention_clock: RetentionClock,
+        journal: Journal,
     ) -> None:
-        self._state = state
+        self._state, self._journal = state, journal
         self._data_folder = options.data_folder or state.folder
         self._spares, self._committer, self._files = spares, committer, files
         self._clock, self._options, self._damage = clock, options, damage
@@ -166,7 +168,10 @@ class Upkeep:
             while self._uncounted:
                 self._count(await self._sizes(self._uncounted[0]))
                 self._uncounted.pop(0)
+            if self._journal.is_due and not self._about_to_list:
+                await self._journal.store_image()
             if not self._keepers:
+                await self._journal.tidy()
                 await self._unlink_forgotten()
                 await self._drop_old_table()
                 await self._cut_old()
@@ -251,6 +256,8 @@ class Upkeep:
                 unsealed.pop(0)
                 await self._remove(segment)
                 continue
+            if segment.cursors > self._journal.image:  # with an index it is not read at a start
+                await self._journal.store_image()
             earlier = [each for each in state.catalog.by_class[segment.kind.code] if each.sequence < segment.sequence]
             head, keys = await self._on_thread(partial(self._sealer.seal, segment, earlier))
             state.catalog.forget_index(segment)

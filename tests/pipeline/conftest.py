@@ -1,6 +1,5 @@
 """One Spark session and one service for all tests of a process."""
 
-import itertools
 import os
 import sys
 import warnings
@@ -21,8 +20,6 @@ from tests.support.served import Served
 
 os.environ["PYTHON_OF_TESTS"] = sys.executable
 os.environ["PYSPARK_PYTHON"] = str(Path(__file__).parents[1] / "support" / "python_of_spark")
-
-_numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
@@ -55,7 +52,7 @@ def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkClu
 def garden(service: Served) -> Iterator[Garden]:
     """A project of its own on that service."""
     with Client(service.run.base_url, service.token) as client:
-        yield make_garden(service, client, f"garden-{next(_numbers)}")
+        yield make_garden(service, client)
 
 
 @dataclass(frozen=True)

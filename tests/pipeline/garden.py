@@ -1,5 +1,6 @@
 """A project of a running service, for tests of what reads and writes topics."""
 
+import itertools
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,7 @@ from ams.pipeline.options import Access
 from tests.support.served import Served
 
 SERVICE = ("endpoint", "token")
+_numbers = itertools.count(1)
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,8 @@ class Garden:
         return str(self.client.call(create_user(f"{role}-of-{self.name}", details)).token)
 
 
-def make_garden(served: Served, client: Client, name: str) -> Garden:
+def make_garden(served: Served, client: Client) -> Garden:
+    name = f"garden-{next(_numbers)}"
     client.call(create_project(name))
     return Garden(served, client, name)
 

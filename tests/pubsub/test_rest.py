@@ -231,6 +231,7 @@ def test_an_unknown_field_is_named_as_google_does(world: World) -> None:
     ]
 
 
+@pytest.mark.embedded("on Kafka no message has more than 10 MB")
 def test_a_message_over_10_mb_is_taken_in_the_emulators_place_as_by_grpc(world: World) -> None:
     world.publisher.create_topic(name=world.topic())
     answer = ask(world, "POST", PUBLISH, {"messages": [{"data": "AAAA" * (11 * 2**20 // 3)}]})

@@ -88,7 +88,7 @@ def monitored(
     """The job has met an empty topic; then most results, some twice, the last first, and a message that is none; then
     a result that came late."""
     with Client(service.run.base_url, service.token) as client:
-        garden = make_garden(service, client, "monitoring")
+        garden = make_garden(service, client)
         garden.topic("metric_data")
         garden.topic("status_events")
         found = Monitored(spark_session, garden, tmp_path_factory.mktemp("work"))

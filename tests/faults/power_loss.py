@@ -123,7 +123,7 @@ class _Scenario:
         if chance.random() < 0.5:
             disk.fail(
                 chance.choice(CALLS), chance.choice((errno.EIO, errno.ENOSPC)), after=chance.randint(0, 12),
-                times=chance.choice((1, 1, 2, 3, 100)), where=chance.choice(("", ".log", ".idx")),
+                times=chance.choice((1, 1, 2, 3, 100)), where=chance.choice(("", ".log", ".idx", ".img", "/cursors/")),
             )  # fmt: skip
         if chance.random() < 0.6:
             disk.stop_at = disk.changes + chance.randint(1, 120)

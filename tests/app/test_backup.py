@@ -177,7 +177,7 @@ async def test_no_cursor_of_a_copy_is_beyond_the_log_it_was_copied_with(tmp_path
 
         def copy_slowly() -> None:
             with _source(folder) as source, _moment(folder, source, ManualClock()) as moment:
-                asyncio.run_coroutine_threadsafe(advance(), loop).result(10)
+                asyncio.run_coroutine_threadsafe(advance(), loop).result()
                 _copy(folder, source, moment, str(tmp_path / "b"), with_key=True)
 
         loop = asyncio.get_running_loop()

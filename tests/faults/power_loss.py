@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from ams.storage.cursors import embedded
 from ams.storage.cursors.embedded import EmbeddedCursors
 from ams.storage.log.embedded import EmbeddedLog, journal
 from tests.faults.reporting import say
@@ -79,8 +80,8 @@ def play(seed: int) -> Tally:
 
 def play_all(seeds: Sequence[int]) -> Tally:
     """Play several scenarios, without a word from the log about what it met."""
-    before, image_bytes = structlog.get_config(), journal.IMAGE_BYTES
-    journal.IMAGE_BYTES = 1500  # so that images are stored
+    before, image_bytes, at_once = structlog.get_config(), journal.IMAGE_BYTES, embedded._AT_ONCE
+    journal.IMAGE_BYTES, embedded._AT_ONCE = 1500, 2  # so that images are stored, and cursors move meanwhile
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory(), processors=[_drop])
     try:
         tally = Tally()
@@ -88,7 +89,7 @@ def play_all(seeds: Sequence[int]) -> Tally:
             tally.add(play(seed))
         return tally
     finally:
-        journal.IMAGE_BYTES = image_bytes
+        journal.IMAGE_BYTES, embedded._AT_ONCE = image_bytes, at_once
         structlog.configure(**before)  # other tests of this process print through a logger of their own
 
 
@@ -123,7 +124,7 @@ class _Scenario:
         if chance.random() < 0.5:
             disk.fail(
                 chance.choice(CALLS), chance.choice((errno.EIO, errno.ENOSPC)), after=chance.randint(0, 12),
-                times=chance.choice((1, 1, 2, 3, 100)), where=chance.choice(("", ".log", ".idx")),
+                times=chance.choice((1, 1, 2, 3, 100)), where=chance.choice(("", ".log", ".idx", ".img", "/cursors/")),
             )  # fmt: skip
         if chance.random() < 0.6:
             disk.stop_at = disk.changes + chance.randint(1, 120)
@@ -161,6 +162,8 @@ class _Scenario:
             await self._positions.image(log)
             return
         beside = [self._history.append(log, *each) for each in step[1]]
+        if self._chance.random() < 0.3:  # an image in which some of the moves are
+            beside.append(self._positions.image(log))
         await self._positions.move(cursors, self._chance, beside)
 
     def _steps(self) -> Iterator[Step]:

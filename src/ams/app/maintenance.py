@@ -7,7 +7,7 @@ from contextlib import closing
 from typing import NamedTuple
 
 from ams.core.errors import BadSettings, Unusable
-from ams.storage.cursors import embedded_rows
+from ams.storage.cursors.embedded_rows import replay
 from ams.storage.database.database import sqlite_url
 from ams.storage.files import Disk, write_whole
 from ams.storage.folder import Folder, is_in_use, is_ours
@@ -34,7 +34,10 @@ class FolderReport(NamedTuple):
     def problems(self) -> list[str]:
         """Everything that is not as it was written, a line each."""
         found = [str(damage) for damage in self.log.damage]
-        found += [f"cursors: {problem}" for problem in embedded_rows.problems(self.log.cursors)]
+        try:
+            replay(self.log.cursors)
+        except ValueError as error:
+            found.append(f"cursors: {error}")
         return found + [f"{each.file}: {problem}" for each in self.databases for problem in each.problems]
 
 

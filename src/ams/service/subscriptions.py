@@ -261,7 +261,7 @@ class Subscriptions:
     async def give_cursors(self) -> int:
         """Give subscriptions that have no cursor one at the oldest kept message; return how many. For the start.
 
-        They have none only when the cursor database was lost or set aside. Their acknowledgements are not known any
+        They have none only when the cursors were lost or set aside. Their acknowledgements are not known any
         more, so everything is delivered again rather than skipped.
         """
         have, known = await self._cursors.subscriptions(), await self._registry.subscriptions.all()

@@ -11,14 +11,14 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from ams.core.errors import OUTCOME_UNKNOWN, CursorsUnavailable, InvalidInput, Unusable
-from ams.core.names import SubscriptionId, new_uuid
+from ams.core.errors import OUTCOME_UNKNOWN, CursorsUnavailable, InvalidInput, LogUnavailable, Unusable
+from ams.core.names import SubscriptionId, new_topic_id, new_uuid
 from ams.core.offsets import ranges_of
 from ams.storage.cursors.acks import Change
 from ams.storage.log.embedded import check
 from tests.storage.cursors.naive import Deed, Naive, answered, expected, facts_of, plans
 from tests.storage.cursors.stores import DEADLINE, SUB, TOPIC, CursorsInLog, cursors_in, done, settle
-from tests.storage.log.engines import Embedded, new_topic, texts
+from tests.storage.log.engines import HOUR, Embedded, all_fragments, fragments, new_topic, texts
 from tests.support.waiting import wait_until_async
 
 OTHER_SUB = "sub-2"
@@ -423,7 +423,7 @@ async def test_a_damaged_image_is_an_error_at_the_start_and_in_a_check(kept: Kep
     (image,) = kept.images()
     kept.disk.damage(image, 200)
 
-    with pytest.raises(Unusable, match="is not a whole image of cursors"):
+    with pytest.raises(Unusable, match="is not a whole image of cursors .* or move its folder cursors away"):
         await kept.open()
     assert any("is not a whole image" in str(each) for each in check("/log", files=kept.disk).damage)
     kept.disk.damage(image, 200)
@@ -446,6 +446,71 @@ async def test_groups_whose_image_is_missing_are_not_taken_for_all_there_is() ->
     with pytest.raises(Unusable, match="groups of cursors are missing, or their image is older"):
         await kept.open()
     assert any("groups of cursors are missing" in str(each) for each in check("/log", files=kept.disk).damage)
+
+
+async def test_after_cursors_were_set_aside_none_is_left_and_messages_are(kept: Kept) -> None:
+    topic = await new_topic(kept.cursors.log)
+    await asyncio.gather(kept.cursors.log.append(topic, texts("a")), kept.cursors.seek(SUB, TOPIC, 7))
+    await kept.cursors.log.close()
+    for path in kept.disk.paths():
+        if "/cursors/" in path:
+            kept.disk.unlink(path)
+
+    cursors = await kept.open()
+
+    assert not await cursors.subscriptions()
+    assert "set aside" in cursors.log.recovered.damage[0].reason
+    await cursors.create(SUB, TOPIC, 3)
+    cursors = await kept.kill()
+    assert not cursors.log.recovered.damage
+    assert await where(cursors) == 3
+    assert await all_fragments(cursors.log, topic) == fragments(texts("a"))
+
+
+async def test_old_messages_go_while_the_disk_has_no_room_for_an_image(kept: Kept) -> None:
+    cursors, log, topic = kept.cursors, kept.cursors.log, new_topic_id()
+    await log.create(topic, HOUR)
+    await log.append(topic, texts("old"))
+    kept.engine.clock.advance(HOUR // 4)
+    await log.retain()
+    await asyncio.gather(log.append(topic, texts("newer")), cursors.seek(SUB, TOPIC, 7))
+    kept.engine.clock.advance(2 * HOUR)
+    kept.disk.fail("write", errno.ENOSPC, times=FULL, where=".img", after=1)
+
+    with pytest.raises(LogUnavailable):
+        await log.retain()
+
+    assert len([path for path in kept.disk.paths(".log") if "/1h/" in path]) == 1
+    assert not kept.disk.paths(".new")
+    kept.disk.heal()
+    await log.retain()
+    assert len(kept.images()) == 1
+    assert not [path for path in kept.disk.paths(".log") if "/1h/" in path]
+    assert await where(await kept.kill()) == 7
+
+
+async def test_an_image_is_whole_though_the_one_before_was_cancelled(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_begun, may_end = threading.Event(), threading.Event()
+    journal, rename = kept.cursors.log.journal, kept.disk.rename
+    await kept.cursors.seek(SUB, TOPIC, 7)
+
+    def held_up(*paths: str) -> None:
+        is_begun.set()
+        may_end.wait(60)
+        rename(*paths)
+
+    monkeypatch.setattr(kept.disk, "rename", held_up)
+    cancelled = asyncio.ensure_future(journal.store_image())
+    await wait_until_async(is_begun.is_set)
+    cancelled.cancel()
+    storing = asyncio.ensure_future(journal.store_image())
+    await asyncio.wait((cancelled,))
+    may_end.set()
+    await storing
+
+    assert await where(await kept.kill()) == 7
 
 
 async def test_a_damaged_group_is_reported_and_what_follows_it_counts(kept: Kept) -> None:

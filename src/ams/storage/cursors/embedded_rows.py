@@ -179,15 +179,6 @@ def replay(bodies: Iterable[bytes]) -> tuple[dict[SubscriptionId, OnDisk], int]:
     return {SubscriptionId(key): _loaded(row, found.get(key, ())) for key, row in rows.items()}, lost
 
 
-def problems(bodies: Iterable[bytes]) -> list[str]:
-    """Return a line when bodies cannot be read."""
-    try:
-        replay(bodies)
-    except ValueError as error:
-        return [str(error)]
-    return []
-
-
 def _stored(key: SubscriptionId, row: Row) -> _StoredRow:
     topic, offset, generation, _, lost, _ = row.cursor
     return _StoredRow(key, topic, offset, generation, lost, row.sought, row.run)

@@ -16,7 +16,7 @@ from ams.storage.log.embedded import EmbeddedLog
 TOPIC, END = TopicId(b"c" * 16), Offset(10_000)
 ORDERED, PARALLEL = (tuple(SubscriptionId(f"{kind}{number}") for number in range(3)) for kind in "sp")
 
-Facts = tuple[int, list[Range], dict[int, int], int] | None  # floor, done, failures, lost; None: there is no cursor
+Facts = tuple[int, list[Range], dict[Offset, int], int] | None  # floor, done, failures, lost; None: there is no cursor
 
 
 @dataclass
@@ -43,7 +43,9 @@ class Positions:
         tasks = [asyncio.ensure_future(self._stored(call(cursors, key, chance))) for key in keys]
         await asyncio.sleep(0)
         asked = [await facts(cursors, key) for key in keys]  # they move in memory at once
-        answers, *_ = await asyncio.gather(asyncio.gather(*tasks, return_exceptions=True), *beside)
+        moving = asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*beside)
+        answers = await moving
         for key, after, answer in zip(keys, asked, answers, strict=True):
             if answer is True:  # so what was not known before does not count
                 self.lawful = {each: states[:1] for each, states in self.lawful.items()} | {key: [after]}

@@ -7,9 +7,12 @@ start any more, while it holds groups that the image has not (`docs/decisions/00
 """
 
 import asyncio
+import contextlib
 import os
+import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 import structlog
 
@@ -59,7 +62,7 @@ class Journal:
         self._bytes = restored.bytes  # of groups since the image
         self._image_bytes = restored.image_bytes
         self._under_way: CursorGroup | None = None
-        self._storing = asyncio.Lock()
+        self._storing, self._drafting = asyncio.Lock(), threading.Lock()
         self._old: list[str] = []  # images that were replaced
 
     def read(self) -> Sequence[bytes]:
@@ -100,8 +103,7 @@ class Journal:
             if commit == self.image:
                 return
             bodies = await self._collect()
-            now = self._clock.wall()
-            size = await asyncio.to_thread(lambda: write_image(self._files, self._folder, commit, now, bodies()))
+            size = await asyncio.to_thread(self._write_image, commit, self._clock.wall(), bodies)
             if self.image:
                 self._old.append(image_path(self._folder, self.image))
             self.image, self._image_bytes = commit, size
@@ -117,11 +119,11 @@ class Journal:
     async def tidy(self) -> None:
         """Remove what the image has taken the place of. Raises `OSError`."""
         while self._old:
-            await asyncio.to_thread(self._files.unlink, self._old[-1])
-            self._old.pop()
-        chain = self._catalog.chain
-        while chain and chain[0].closed and chain[0].cursors <= self.image:
-            await asyncio.to_thread(self._unlink, chain[0].path)
+            await asyncio.to_thread(self._files.unlink, self._old[0])
+            del self._old[0]
+        segments = self._catalog.chain
+        while segments and segments[0].closed and segments[0].cursors <= self.image:
+            await asyncio.to_thread(self._unlink, segments[0].path)
             self._catalog.remove_from_chain()
 
     def images(self) -> list[str]:
@@ -132,6 +134,10 @@ class Journal:
     def usage(self) -> int:
         """Bytes of image and chain."""
         return self._image_bytes + sum(each.length for each in self._catalog.chain)
+
+    def _write_image(self, commit: int, now: Milliseconds, bodies: Bodies) -> int:
+        with self._drafting:  # who was cancelled may write the same draft still
+            return write_image(self._files, self._folder, commit, now, bodies())
 
     def _unlink(self, path: str) -> None:
         # One after the other: the next one may say how much of this one is good.
@@ -148,20 +154,19 @@ def write_image(files: Disk, folder: str, commit: int, now: Milliseconds, bodies
     path, seed, end = image_path(folder, commit), seed_of(commit), HEAD_BYTES
     draft = path + NEW
     files.unlink(draft)
-    with opened(files, draft, create=True) as handle:
-        files.write(handle, encode_head(SegmentHead(CURSORS.code, commit, now)), 0)
-        for kind, body in _records(bodies):
-            header = Header(kind, True, TopicId(bytes(16)), Offset(0), now, commit, 0, 0, 0)
-            record = encode(header, body, seed)
-            files.write(handle, record, end)
-            end += len(record)
-        files.sync(handle)
-    files.rename(draft, path)
+    try:
+        with opened(files, draft, create=True) as handle:
+            files.write(handle, encode_head(SegmentHead(CURSORS.code, commit, now)), 0)
+            for kind, body in chain(((Kind.CURSORS, body) for body in bodies), ((Kind.MARK, b""),)):
+                header = Header(kind, True, TopicId(bytes(16)), Offset(0), now, commit, 0, 0, 0)
+                record = encode(header, body, seed)
+                files.write(handle, record, end)
+                end += len(record)
+            files.sync(handle)
+        files.rename(draft, path)
+    except OSError:
+        with contextlib.suppress(OSError):  # a full disk needs its space
+            files.unlink(draft)
+        raise
     files.sync_folder(os.path.dirname(path))
     return end
-
-
-def _records(bodies: Iterable[bytes]) -> Iterator[tuple[Kind, bytes]]:
-    for body in bodies:
-        yield Kind.CURSORS, body
-    yield Kind.MARK, b""

@@ -19,10 +19,20 @@ from ams.core.names import TopicId
 from ams.storage.files import NEW, Disk, opened
 from ams.storage.log.embedded.catalog import Segment, Tail, TopicState
 from ams.storage.log.embedded.index_file import IndexHead, read_at, read_directory, read_filter, read_head
-from ams.storage.log.embedded.journal import RestoredJournal
+from ams.storage.log.embedded.journal import RestoredJournal, write_image
 from ams.storage.log.embedded.options import LogOptions
 from ams.storage.log.embedded.record import Kind
-from ams.storage.log.embedded.scan import ControlRecord, Damage, Scanned, Trimmed, images_in, in_order, read_image, scan
+from ams.storage.log.embedded.scan import (
+    SET_ASIDE,
+    ControlRecord,
+    Damage,
+    Scanned,
+    Trimmed,
+    images_in,
+    in_order,
+    read_image,
+    scan,
+)
 from ams.storage.log.embedded.segment import (
     CHAINS,
     CLASSES,
@@ -285,13 +295,19 @@ class _Recovering:
         journal = self._log.journal
         records = [each for found in self._scanned.values() for each in found.cursors]
         kept, is_whole = in_order(records, journal.image)
-        if not is_whole:
+        place = os.path.join(self._folder, CURSORS.name)
+        if not is_whole and not self._damage and not self._files.names(place):
+            # They were set aside. The few that lie beside messages are too old to go by: an empty image ends them.
+            kept, journal.image = [], self._log.commit
+            write_image(self._files, self._folder, journal.image, Milliseconds(0), ())
+            self._damaged(place, 0, "the cursors were set aside, and none is left")
+        elif not is_whole:
             if not self._damage:
                 raise Unusable(
                     f"log folder {self._folder}: groups of cursors are missing, or their image is older than they are; "
-                    "restore all of the log together, or move it away"
+                    + SET_ASIDE
                 )
-            self._damaged(os.path.join(self._folder, CURSORS.name), 0, "groups of cursors are missing")
+            self._damaged(place, 0, "groups of cursors are missing")
         journal.bodies += [each.body for each in kept]
         journal.bytes = sum(len(each.body) for each in kept)
         journal.commit = kept[-1].commit if kept else journal.image

@@ -54,6 +54,10 @@ from ams.storage.log.embedded.segment import (
 )
 from ams.storage.log.embedded.segment_index import Entries, SegmentEntries
 
+SET_ASIDE = (
+    f"restore all of the log together, or move its folder {CURSORS.name} away: then subscriptions begin at their oldest"
+    " message"
+)
 _WINDOW = 4 * 1024 * 1024
 
 
@@ -347,7 +351,7 @@ def read_image(files: Disk, folder: str, commit: int) -> tuple[list[bytes], int]
     own = decode_head(head)
     if found.damage or not found.marked or not head_is_whole(head) or own is None or own.sequence != commit:
         reason = found.damage[0].reason if found.damage else "its beginning or its end is missing"
-        raise Unusable(f"{path} is not a whole image of cursors ({reason}); restore it with all of the log")
+        raise Unusable(f"{path} is not a whole image of cursors ({reason}); {SET_ASIDE}")
     return [each.body for each in found.cursors], found.end
 
 

@@ -159,17 +159,21 @@ class Upkeep:
 
     async def retain(self) -> None:
         """Seal what is old, index what is sealed, and cut what is due now. Raises `OSError`; then try again later."""
+        failure: OSError | None = None
         async with self._turn:
             if self._closed:
                 raise LogUnavailable
             await self._chore(seal_all=False)
             if not self._about_to_list:
-                await self._index_sealed()
+                try:
+                    await self._index_sealed()
+                    if self._journal.is_due:
+                        await self._journal.store_image()
+                except OSError as error:  # on a full disk what can be cut makes room for these
+                    failure = error
             while self._uncounted:
                 self._count(await self._sizes(self._uncounted[0]))
                 self._uncounted.pop(0)
-            if self._journal.is_due and not self._about_to_list:
-                await self._journal.store_image()
             if not self._keepers:
                 await self._journal.tidy()
                 await self._unlink_forgotten()
@@ -180,6 +184,8 @@ class Upkeep:
                 await self._cut_for_pressed()
             if self._spares.bytes:
                 await self._on_thread(lambda: self._spares.give_up(but=self._busy_classes()))
+        if failure is not None:
+            raise failure
 
     async def seal(self) -> None:
         """Seal every segment, however young, and index it."""

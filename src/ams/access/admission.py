@@ -168,9 +168,7 @@ class Admission:
         self._registry = registry
         self._service_token = _bytes(service_token)
         self._access_lists = per_resource_auth
-        self._permissions = permissions
-        self._logins = logins
-        self._note_use = note_use
+        self._permissions, self._logins, self._note_use = permissions, logins, note_use
         self._show_tokens = show_tokens
         self._clock = clock or SystemClock()
         self._issued: set[Bearer] = set()

@@ -50,8 +50,7 @@ class KeyLogins:
     """Finds the users of tokens that programs sign with keys of named tokens."""
 
     def __init__(self, registry: Registry, clock: Clock, leeway_seconds: float) -> None:
-        self._registry = registry
-        self._clock = clock
+        self._registry, self._clock = registry, clock
         self._leeway = leeway_seconds
         self._principals: Cache[bytes, Principal] = registry.invalidations.new_cache(REMEMBERED)
 

@@ -59,8 +59,7 @@ class SharedRate:
         """`per_second` is at least 1."""
         self._whole = Rate(per_second, clock)
         self._shares = Rate(per_second, clock)
-        self._clock = clock
-        self._per_second = per_second
+        self._clock, self._per_second = clock, per_second
         self._users: dict[str, _Users] = {}
         self._most = _FEWEST
 
@@ -119,8 +118,7 @@ class Rates:
     def __init__(self, *, users: int, clock: Clock, rules: Quotas) -> None:
         """`users` is so many requests a second of each user, 0 for no limit."""
         self._users = Rate(users, clock) if users else None
-        self._rules = rules
-        self._clock = clock
+        self._rules, self._clock = rules, clock
         self._projects: dict[int, SharedRate] = {}
         self.is_usual = users > 0 or bool(rules.defaults[REQUESTS])
 
@@ -154,8 +152,7 @@ class QuotaSlots:
     """
 
     def __init__(self, rules: Quotas, name: str, capacity: int = UNLIMITED) -> None:
-        self.name = name
-        self._rules = rules
+        self.name, self._rules = name, rules
         self._share = FairShare[ProjectId](capacity)
 
     def used(self, project: ProjectId) -> int:

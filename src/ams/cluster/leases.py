@@ -182,8 +182,7 @@ class RememberedLeases(MemoryLeases):
 
     def __init__(self, clock: Clock, own: str, others: Others) -> None:
         super().__init__(clock, settled=True)
-        self._own = own
-        self._others = others
+        self._own, self._others = own, others
         self._noted: bool | None = None  # the last note of whether there are others; None: not read yet
         self._turn = asyncio.Lock()
 

@@ -71,8 +71,7 @@ class SharedOwnership(Ownership):
     has_others = True
 
     def __init__(self, leases: LeaseTable, node: Holder) -> None:
-        self._leases = leases
-        self._node = node
+        self._leases, self._node = leases, node
         self._held: set[SubscriptionId] = set()
         self._until = 0.0
         """Loop time at which this node owns nothing any more."""

@@ -78,12 +78,8 @@ class App:
         forwarder: Forwarder | None = None,
         pages: Iterable[Route] = (),
     ) -> None:
-        self._gate = gate
-        self._auditor = auditor
-        self._bodies = bodies
-        self._unread = unread
-        self._fast = fast
-        self._forwarder = forwarder
+        self._gate, self._auditor, self._bodies, self._unread = gate, auditor, bodies, unread
+        self._fast, self._forwarder = fast, forwarder
         self._description = functools.cache(encode_description)
         others, routers = [Route("/openapi.json", self._describe), *pages], dict[Place, list[Route]]()
         for name, each in ACTIONS.items():

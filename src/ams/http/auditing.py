@@ -107,10 +107,7 @@ class Auditor:
     def __init__(
         self, trail: Trail, logins: FailedLogins, gate: Gate, clock: Clock, proxies: Sequence[Network] = ()
     ) -> None:
-        self._trail = trail
-        self._logins = logins
-        self._gate = gate
-        self._clock = clock
+        self._trail, self._logins, self._gate, self._clock = trail, logins, gate, clock
         self._proxies = proxies
 
     @contextlib.asynccontextmanager

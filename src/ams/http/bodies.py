@@ -32,8 +32,7 @@ class Reader(Generic[T]):
     """Reads bodies of one shape: exact spelling first, then without regard to letter case, ignoring what is unknown."""
 
     def __init__(self, shape: type[T], refusal: Callable[[], AmsError]) -> None:
-        self._shape = shape
-        self._refusal = refusal
+        self._shape, self._refusal = shape, refusal
         self._decode = msgspec.json.Decoder(shape).decode
 
     def read(self, body: bytes | msgspec.Raw) -> T:

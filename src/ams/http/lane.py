@@ -54,10 +54,7 @@ class Lane:
 
     def __init__(self, app: App, fast: FastRoutes, unread: UnreadAnswers, *, is_traced: bool = False) -> None:
         """`is_traced`: each request is logged at debug."""
-        self.app = app
-        self.fast = fast
-        self.unread = unread
-        self.is_traced = is_traced
+        self.app, self.fast, self.unread, self.is_traced = app, fast, unread, is_traced
         self.asgi = self._traced(app)  # the application for requests that are not on the lane
         self._default_headers: list[Header] | None = None
         self._start = b""
@@ -153,10 +150,7 @@ class LaneExchange:
     ) -> None:
         self.keep_alive = True
         self.has_answer_begun = self.is_answered = False
-        self._lane = lane
-        self._connection = connection
-        self._request = request
-        self._admitted = admitted
+        self._lane, self._connection, self._request, self._admitted = lane, connection, request, admitted
         self._head = head
         self._id = request_id  # as its client gave it; empty: it gets one when its body is complete
         self._keys = keys

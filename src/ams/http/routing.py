@@ -57,9 +57,7 @@ class StreamedResponse(Response):
     """
 
     def __init__(self, streamed: Streamed, unread: UnreadAnswers, project: str) -> None:
-        self._streamed = streamed
-        self._unread = unread
-        self._project = project
+        self._streamed, self._unread, self._project = streamed, unread, project
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request; raises `Overloaded` when too many answers are not read."""

@@ -135,8 +135,7 @@ class Lookups:
     def __init__(
         self, find: Callable[[str, int], Sequence[str]] = _system_find, wait_seconds: float = WAIT_SECONDS
     ) -> None:
-        self._find = find
-        self._wait_seconds = wait_seconds
+        self._find, self._wait_seconds = find, wait_seconds
         self._places = asyncio.Semaphore(THREADS)
         self._slow_places = asyncio.Semaphore(SLOW_THREADS)
         self._answers: ExpiringCache[str, Sequence[str]] = ExpiringCache(REMEMBERED, KEEP_SECONDS, time.monotonic)

@@ -87,8 +87,7 @@ class EmulatorDoor:
     """
 
     def __init__(self, registry: Registry, projects: Projects) -> None:
-        self._registry = registry
-        self._projects = projects
+        self._registry, self._projects = registry, projects
 
     def known(self, headers: Headers, query: bytes) -> str | None:
         """Return the id of the caller, who is no user."""
@@ -141,19 +140,12 @@ class Calls:
         to come, `most_payload` how many bytes it may have. `ended` counts calls by their codes. With `only_proxies` no
         others are answered.
         """
-        self._door = door
-        self._auditor = auditor
-        self._bodies = bodies
-        self._new_id = new_id
-        self._ended = ended
-        self._unread = unread
+        self._door, self._auditor, self._bodies, self._new_id = door, auditor, bodies, new_id
+        self._ended, self._unread = ended, unread
         most = max(most, 2)
         self._logins, self._calls, self._streams = FairShare[str](most), FairShare[str](most), FairShare[str](most)
-        self._seconds = seconds
-        self.most_payload = most_payload
-        self._proxies = proxies
-        self._only_proxies = only_proxies
-        self._relay = relay
+        self._seconds, self.most_payload, self._proxies = seconds, most_payload, proxies
+        self._only_proxies, self._relay = only_proxies, relay
 
     async def admit(self, context: Context, scope: Scope, action: str, name: Name) -> Call:
         """Let a call in; raise as `Admission.admit`, and `RateLimited`."""

@@ -116,11 +116,8 @@ class IamRpcs:
     def __init__(
         self, registry: Registry, topics: Topics, subscriptions: Subscriptions, snapshots: Snapshots, schemas: Schemas
     ) -> None:
-        self._registry = registry
-        self._topics = topics
-        self._subscriptions = subscriptions
-        self._snapshots = snapshots
-        self._schemas = schemas
+        self._registry, self._topics, self._subscriptions = registry, topics, subscriptions
+        self._snapshots, self._schemas = snapshots, schemas
 
     def rpcs(self) -> list[Rpc]:
         """Return the methods."""

@@ -36,8 +36,7 @@ class Leases:
     """Finds the subscription of a consumer's call, and settles ids by the rules of its kind."""
 
     def __init__(self, deliverer: Deliverer, working: Working) -> None:
-        self.deliverer = deliverer
-        self.working = working
+        self.deliverer, self.working = deliverer, working
 
     async def subscription(self, call: Call) -> Subscription:
         """Return the parallel subscription that the caller may consume; raise `NotFound`, `Conflict`, `NotAllowed`."""
@@ -111,8 +110,7 @@ class LeasingRpcs:
     """Methods of the service Subscriber for single consumers' calls."""
 
     def __init__(self, leases: Leases, waiting: QuotaSlots) -> None:
-        self._leases = leases
-        self._waiting = waiting
+        self._leases, self._waiting = leases, waiting
 
     def rpcs(self) -> list[Rpc]:
         """Return the methods."""

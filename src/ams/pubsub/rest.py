@@ -124,10 +124,7 @@ class Rest:
         self._calls = calls
         self._rpcs = {rpc.name: (service, rpc) for service, rpcs in services.items() for rpc in rpcs}
         self._requests = tuple((name, rpc.request) for name, (_, rpc) in self._rpcs.items())
-        self._bodies = bodies
-        self._new_id = new_id
-        self._proxies = proxies
-        self._is_open = is_open
+        self._bodies, self._new_id, self._proxies, self._is_open = bodies, new_id, proxies, is_open
         self._scheme = "http" if is_open else "https"
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:

@@ -344,8 +344,7 @@ class Connector:
     """Makes connections through a guard, with certificates checked for the name that was configured."""
 
     def __init__(self, guard: Guard, trust: ssl.SSLContext) -> None:
-        self._guard = guard
-        self._trust = trust
+        self._guard, self._trust = guard, trust
         self._next_tls = 0.0  # loop time
 
     async def connect(self, endpoint: Endpoint, progress: Progress, until: float) -> Connection:

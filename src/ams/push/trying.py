@@ -163,8 +163,7 @@ class Tries:
     def __init__(self, target: Target, means: Means, report: Report) -> None:
         self._target = target
         self._path = target.path
-        self._means = means
-        self._report = report
+        self._means, self._report = means, report
         self._deliveries = Deliveries(target)
         form = target.config.google
         self._google = None if form is None else GoogleDeliveries(target, form)
@@ -251,9 +250,7 @@ class TargetCycle:
     """The base of the cycles that deliver a target; raises `ValueError` when there is something wrong with it."""
 
     def __init__(self, target: Target, means: Means, report: Report) -> None:
-        self._target = target
-        self._means = means
-        self._report = report
+        self._target, self._means, self._report = target, means, report
         self._tries = Tries(target, means, report)
         self._policy = retry.policy_of(target.config)
         self._history = retry.History()
@@ -261,11 +258,8 @@ class TargetCycle:
         self.gone = False  # whether the subscription does not exist any more
         self.stopped = False  # whether the endpoint wants nothing any more
 
-    def _succeed(self) -> None:
-        self._history = retry.succeeded(self._policy, self._history)
-
     def _accept(self, count: int, outcome: Outcome, limit: float) -> None:
-        self._succeed()
+        self._history = retry.succeeded(self._policy, self._history)
         self._report.delivered(count, outcome.undecodable, self._means.clock.wall())
         self.batch = retry.batch_after(
             self.batch, self._tries.most, messages=count, seconds=outcome.milliseconds / 1000, limit=limit

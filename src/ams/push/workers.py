@@ -68,8 +68,7 @@ class _LeasedHandOuts:
     """Keeps the promise of `HandOuts`; `require` raises `Away` when this process may deliver no more."""
 
     def __init__(self, hand_outs: HandOuts, require: Callable[[], None]) -> None:
-        self._hand_outs = hand_outs
-        self._require = require
+        self._hand_outs, self._require = hand_outs, require
 
     async def lease(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[HandOut]:
         self._require()

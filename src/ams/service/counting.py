@@ -149,10 +149,7 @@ class Counting:
     """Keeps the stored counters in step with the log, and returns their current values."""
 
     def __init__(self, registry: Registry, log: Log, counts: Counts, *, by_topic: bool = False) -> None:
-        self._registry = registry
-        self._log = log
-        self._counts = counts
-        self._by_topic = by_topic
+        self._registry, self._log, self._counts, self._by_topic = registry, log, counts, by_topic
         self._turn = asyncio.Lock()
         """One round or reading at a time: what is being stored is neither in the notes nor in the registry."""
         self._most = FEWEST

@@ -35,8 +35,7 @@ class QuotaUse:
     """Limits of projects and what they use of them. Used from one event loop."""
 
     def __init__(self, registry: Registry, stored: StoredBytes, slots: ProjectSlots) -> None:
-        self._registry = registry
-        self._stored = stored
+        self._registry, self._stored = registry, stored
         self._in_memory: Mapping[str, _Counted] = {STORED_BYTES: stored, **{each.name: each for each in slots}}
         self._projects: Sequence[Project] = ()
         self._in_registry: Mapping[ProjectId, Limits] = {}

@@ -47,8 +47,7 @@ class Retention:
     """Changes how long messages are kept. Changes go one after the other, so that log and registry agree."""
 
     def __init__(self, registry: Registry, log: Log) -> None:
-        self._registry = registry
-        self._log = log
+        self._registry, self._log = registry, log
         self._one_at_a_time = asyncio.Lock()
         self._is_log_behind = False
         put_off = partial(logger.warning, "retention.put_off")
@@ -182,8 +181,7 @@ class LossTotal:
     """Messages that all subscriptions lost, ever: looked up in rounds. The total never falls, nor with a restart."""
 
     def __init__(self, log: Log, cursors: Cursors) -> None:
-        self._log = log
-        self._cursors = cursors
+        self._log, self._cursors = log, cursors
         self._known: dict[TopicId, Offset] = {}
         put_off = partial(losses_logger.warning, "losses.put_off")
         self.rounds = Rounds("counting of losses", LOOK_SECONDS, self.look, put_off)

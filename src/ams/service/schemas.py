@@ -43,9 +43,7 @@ class Schemas:
     """Schemas of the caller's project."""
 
     def __init__(self, registry: Registry, log: Log, validators: Validators) -> None:
-        self._registry = registry
-        self._log = log
-        self._validators = validators
+        self._registry, self._log, self._validators = registry, log, validators
         self._dry_runs = DryRuns()
 
     async def list(self, caller: Caller) -> Sequence[Schema]:

@@ -258,8 +258,7 @@ class _EngineQueries:
     """Queries engines, also for names, and remembers which did not answer."""
 
     def __init__(self, registry: Registry, log: Log) -> None:
-        self._registry = registry
-        self._log = log
+        self._registry, self._log = registry, log
         self.silent: set[str] = set()
 
     async def ask(self, engine: str, answer: Awaitable[T]) -> T | None:

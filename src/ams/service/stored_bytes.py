@@ -48,10 +48,7 @@ class StoredBytes:
 
     def __init__(self, registry: Registry, log: Log, clock: Clock, measured: Measured | None = None) -> None:
         """`measured` is the log if it has a capacity of its own; else a project without a quota has no limit."""
-        self._registry = registry
-        self._log = log
-        self._clock = clock
-        self._measured = measured
+        self._registry, self._log, self._clock, self._measured = registry, log, clock, measured
         self._rules = registry.quotas.rules
         self._share = FairShare[ProjectId](UNLIMITED)
         self._topics: dict[TopicId, ProjectId] = {}

@@ -88,9 +88,7 @@ class Subscriptions:
         """
         self._registry, self._log, self._cursors = registry, log, cursors
         self._pushing = pushing or Pushing(registry)
-        self._stopped = stopped
-        self._used = used
-        self._cover = cover
+        self._stopped, self._used, self._cover = stopped, used, cover
 
     async def list(self, caller: Caller, page: PageRequest) -> Page[Subscription]:
         """Return a page of subscriptions, newest first, of a consumer's access lists (3.5); raise `InvalidInput`."""
@@ -306,12 +304,8 @@ class Expiry:
         clock: Clock,
         retention_clock: RetentionClock,
     ) -> None:
-        self._registry = registry
-        self._counts = counts
-        self._subscriptions = subscriptions
-        self._trail = trail
-        self._clock = clock
-        self._retention_clock = retention_clock
+        self._registry, self._counts, self._subscriptions, self._trail = registry, counts, subscriptions, trail
+        self._clock, self._retention_clock = clock, retention_clock
         self._noted: dict[SubscriptionId, Milliseconds] = {}
         self._started = clock.monotonic()
         self.rounds = Rounds(

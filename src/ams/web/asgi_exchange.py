@@ -51,9 +51,7 @@ class AsgiExchange:
         self.scope = _scope(connection, request)
         self.scope["state"] |= state or {}
         self.scope.update(extensions or {})
-        self._connection = connection
-        self._app = app
-        self._request = request
+        self._connection, self._app, self._request = connection, app, request
         self._expects_continue = request.expects_continue
         self._task: asyncio.Task[None] | None = None
         self._is_left = False  # whether the client reads nothing more

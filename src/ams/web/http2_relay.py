@@ -35,9 +35,7 @@ class Http2Relay:
 
         A connection that has not said within some `seconds` what it speaks is closed.
         """
-        self.path = path
-        self.http = http
-        self.seconds = seconds
+        self.path, self.http, self.seconds = path, http, seconds
         self.undecided: set[_Client] = set()  # connections that have not said yet what they speak
         self.relayed: set[_Client] = set()
         self._made = 0
@@ -105,9 +103,7 @@ class _Side(asyncio.Protocol):
 
 class _Client(_Side):
     def __init__(self, relay: Http2Relay, port: Port, when_lost: Callable[[], None]) -> None:
-        self._relay = relay
-        self._port = port
-        self._when_lost = when_lost
+        self._relay, self._port, self._when_lost = relay, port, when_lost
         self._loop = asyncio.get_running_loop()
         self._held = b""  # what came before the connection goes on
         self._timer: asyncio.TimerHandle

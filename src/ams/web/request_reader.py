@@ -58,8 +58,7 @@ class RequestReader:
     """Reads requests from `feed` on; `stop` ends it."""
 
     def __init__(self, receiver: Receiver, max_header_bytes: int) -> None:
-        self._receiver = receiver
-        self._max_header_bytes = max_header_bytes
+        self._receiver, self._max_header_bytes = receiver, max_header_bytes
         self._parser = _new_parser(self)
         self.is_stopped = False  # whether bytes that still come are dropped
         self.is_in_request = False  # whether a request has begun to arrive that is not complete

@@ -121,10 +121,7 @@ class Follower:
     def __init__(
         self, client: AsyncClient, workers: Workers, condition: Condition, *, random: random.Random, loads: bool = True
     ) -> None:
-        self._client = client
-        self._workers = workers
-        self._condition = condition
-        self._random = random
+        self._client, self._workers, self._condition, self._random = client, workers, condition, random
         self._holder = f"push-{uuid.uuid4()}"
         self._way = ByActivation(workers)
         self._loads = loads
@@ -280,10 +277,7 @@ class ByProfile(ByActivation):
         activation_seconds: float = ACTIVATION_SECONDS,
     ) -> None:
         super().__init__(workers)
-        self._client = client
-        self._condition = condition
-        self._random = random
-        self._seconds = seconds
+        self._client, self._condition, self._random, self._seconds = client, condition, random, seconds
         self._activation_seconds = activation_seconds
         self._pauses = Pauses(UNREACHED, random.random)
         self._read: dict[str, Target] = {}

@@ -32,9 +32,7 @@ class HttpHandOuts:
     """
 
     def __init__(self, client: AsyncClient, waiting: Polling | Waking, pauses: Polling) -> None:
-        self._client = client
-        self._waiting = waiting
-        self._pauses = pauses
+        self._client, self._waiting, self._pauses = client, waiting, pauses
         self._said_due: set[str] = set()  # subscriptions said to have messages, of which nothing was leased since
         self._unsettled: dict[_Place, set[int]] = {}  # offsets not acknowledged, failed or released, as far as is known
         self._under_way: set[asyncio.Task[Any]] = set()  # requests that go on when nobody waits for them any more

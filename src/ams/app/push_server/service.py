@@ -95,8 +95,7 @@ class Gate:
     """Puts checks before methods, streaming ones too (P22); `access` is None without TLS: clients have no identity."""
 
     def __init__(self, access: AccessList | None, condition: Condition) -> None:
-        self._access = access
-        self._condition = condition
+        self._access, self._condition = access, condition
 
     def handlers(self, service: str, answers: "Mapping[Method[Any, Any], Callable[..., Any]]") -> Any:
         """Return the methods of a service for a server. Requests are read behind the checks."""
@@ -169,8 +168,7 @@ class PushService:
     """The methods; the gate has let their callers through."""
 
     def __init__(self, follower: Follower, condition: Condition) -> None:
-        self._follower = follower
-        self._condition = condition
+        self._follower, self._condition = follower, condition
 
     async def activate(
         self, request: pb.ActivateSubscriptionRequest, context: Context

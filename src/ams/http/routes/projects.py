@@ -29,8 +29,7 @@ class ProjectRoutes:
     """The routes of projects."""
 
     def __init__(self, projects: projects.Projects, quotas: QuotaUse) -> None:
-        self._projects = projects
-        self._quotas = quotas
+        self._projects, self._quotas = projects, quotas
 
     async def projects_quotas(self, call: Call) -> wire.ProjectQuotas:
         return await self._quotas.show(call.caller)

@@ -59,9 +59,7 @@ class PushRoutes:
     """The routes of push configurations, and of how deliveries go."""
 
     def __init__(self, pushing: Pushing, secrets: PushSecrets, watcher: PushWatcher) -> None:
-        self._pushing = pushing
-        self._secrets = secrets
-        self._watcher = watcher
+        self._pushing, self._secrets, self._watcher = pushing, secrets, watcher
 
     async def subscriptions_modify_push_config(self, call: Call) -> None:
         wanted = asked(_modify.read(await call.body()).push_config)

@@ -54,8 +54,7 @@ class ReadingRoutes:
     """The routes of ranges."""
 
     def __init__(self, reader: RangeReader, workers: Pool | None = None) -> None:
-        self._reader = reader
-        self._workers = workers
+        self._reader, self._workers = reader, workers
         self._turn = asyncio.Lock()  # one piece is made at a time
 
     async def topics_offsets(self, call: Call) -> TopicOffsets:
@@ -177,9 +176,7 @@ class WatchRoutes:
     """The routes of live views, and of what was measured."""
 
     def __init__(self, live: Live, history: History, gate: Gate) -> None:
-        self._live = live
-        self._history = history
-        self._gate = gate
+        self._live, self._history, self._gate = live, history, gate
 
     async def projects_watch(self, call: Call) -> Streamed:
         tail, chosen = call.parameter("tail") or "", call.parameter("filter") or ""

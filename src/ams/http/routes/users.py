@@ -29,8 +29,7 @@ class UserRoutes:
     """The routes of users."""
 
     def __init__(self, users: users.Users, admission: Admission) -> None:
-        self._users = users
-        self._admission = admission
+        self._users, self._admission = users, admission
 
     async def users_list(self, call: Call) -> wire.Users:
         project = await self._users.project_filter(call.parameter("project") or "")

@@ -151,9 +151,7 @@ class Driving:
     def __init__(
         self, server: GrpcPushServer, targets: Callable[[], Awaitable[Sequence[Target]]], seconds: float = ROUND_SECONDS
     ) -> None:
-        self._server = server
-        self._targets = targets
-        self._seconds = seconds
+        self._server, self._targets, self._seconds = server, targets, seconds
         self._given: dict[str, Target] = {}  # what this process made it deliver, and how
         self.results: dict[str, Outcome] = {}  # of the last call about each subscription
         self._places = asyncio.Semaphore(AT_ONCE)

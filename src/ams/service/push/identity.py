@@ -69,9 +69,7 @@ class PushIdentity:
 
     def __init__(self, records: SigningKeyRecords, issuer: str, clock: Clock) -> None:
         """`issuer` is the URL that receivers know the installation by, without a slash at its end."""
-        self.issuer = issuer
-        self._records = records
-        self._clock = clock
+        self.issuer, self._records, self._clock = issuer, records, clock
         self._key: _Key | None = None
         self._making = asyncio.Lock()
         self._tokens: dict[Claim, _Token] = {}

@@ -97,8 +97,7 @@ class Leaseholders:
 
     def __init__(self, assignment: Assignment, settle: Callable[[], Awaitable[None]]) -> None:
         """`settle` lets the workers in this process look at once; others do so within two seconds."""
-        self._assignment = assignment
-        self._settle = settle
+        self._assignment, self._settle = assignment, settle
 
     async def status(self, path: str) -> str:
         """Return that no worker reports on a subscription (`Pushing.status` asks those first)."""

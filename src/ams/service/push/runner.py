@@ -54,10 +54,7 @@ class PushRunner:
         self, assignment: Assignment, workers: Workers, tally: Tally, moves: "Moves | None" = None, *, holder: str = ""
     ) -> None:
         """`tally` observes the workers; `moves` where other nodes move cursors; `holder`: a unique name, or made."""
-        self.workers = workers
-        self.tally = tally
-        self._assignment = assignment
-        self._moves = moves
+        self.workers, self.tally, self._assignment, self._moves = workers, tally, assignment, moves
         self._holding = Holding(workers, self._heartbeat, random.Random(), holder=holder)  # noqa: S311  # for pauses
         self._beats: asyncio.Task[None] | None = None
 
@@ -93,8 +90,7 @@ class Moves:
     """Wakes the pulls of subscriptions whose cursors another node moved, as by a seek: their workers wait here."""
 
     def __init__(self, cursors: Cursors, deliverer: Deliverer) -> None:
-        self._cursors = cursors
-        self._deliverer = deliverer
+        self._cursors, self._deliverer = cursors, deliverer
         self._known: Mapping[SubscriptionId, TopicOffset] = {}
         self.rounds = Rounds("moves of cursors", LOOK_SECONDS, self.look, partial(logger.debug, "push.moves_unknown"))
 

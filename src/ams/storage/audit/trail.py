@@ -414,9 +414,7 @@ class _Repeats:
     """
 
     def __init__(self, field: str, each: int, *, are_changes: bool = False) -> None:
-        self._field = field
-        self._each = each
-        self._are_changes = are_changes
+        self._field, self._each, self._are_changes = field, each, are_changes
         self._minutes: dict[tuple[str, ...], _Minute] = {}
 
     def is_first(self, event: AuditEvent) -> bool:
@@ -469,10 +467,7 @@ class FailedLogins:
     """Records logins that failed, of one service. `attempts` has the limit, and counts."""
 
     def __init__(self, service: str, trail: Trail, attempts: Attempts, clock: Clock) -> None:
-        self._service = service
-        self._trail = trail
-        self._clock = clock
-        self.attempts = attempts
+        self._service, self._trail, self._clock, self.attempts = service, trail, clock, attempts
 
     @property
     def failures(self) -> int:

@@ -233,8 +233,7 @@ class RegistryImport:
         self, connection: Connection, secrets: Secrets, now: Milliseconds, logs: Mapping[Name, Loaded]
     ) -> None:
         self.cursors: list[Placed] = []  # of the subscriptions added
-        self._connection, self._secrets = connection, secrets
-        self._now, self._logs = now, logs
+        self._connection, self._secrets, self._now, self._logs = connection, secrets, now, logs
         self._users: dict[str, str] = {}
         self._projects: dict[str, str] = {}
         self._schemas: dict[Name, str] = {}

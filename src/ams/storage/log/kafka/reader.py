@@ -100,8 +100,7 @@ class _Follower:
     """All waits of this process. While no call waits nothing is asked."""
 
     def __init__(self, connection: Connection, fetcher: Fetcher, cache: TailCache, supervisor: Supervisor) -> None:
-        self._connection, self._fetcher = connection, fetcher
-        self._cache, self._supervisor = cache, supervisor
+        self._connection, self._fetcher, self._cache, self._supervisor = connection, fetcher, cache, supervisor
         self._followed: dict[TopicId, _FollowedTopic] = {}
         self._brokers: dict[NodeId, _FollowedBroker] = {}
         self._tasks: set[asyncio.Task[None]] = set()

@@ -96,8 +96,7 @@ class Logins:
     keys: KeyLogins
     trail: Trail
     clock: Clock
-    address: Callable[[], str]
-    """Returns where the request at hand comes from, for the audit log."""
+    address: Callable[[], str]  # returns where the request at hand comes from, for the audit log
     _seen: dict[int, _CachedLogin] = field(default_factory=dict)
     _first_logins: Shared[tuple[str, str], Principal] = field(default_factory=Shared)
 

@@ -22,16 +22,14 @@ from ams.storage.registry.records import Project
 
 SHARE_MS = 2000
 """Users who ask a project within so long share its rate. Longer than the second after which refused clients retry."""
-_FEWEST = 1024
-"""Projects that are kept without looking for those that can be forgotten."""
+_FEWEST = 1024  # projects that are kept without looking for those that can be forgotten
 
 
 @dataclass(slots=True)
 class _Users:
     """Users who send requests to one project."""
 
-    asking: dict[str, int] = field(default_factory=dict)
-    """When each user last sent a request, the most recent last."""
+    asking: dict[str, int] = field(default_factory=dict)  # when each user last sent a request, the most recent last
     line: dict[str, bool] = field(default_factory=dict)
     """Users who need more than a share, and whether they were refused since their last admitted request. The one who
     last had more than a share comes last."""

@@ -21,12 +21,9 @@ from ams.core.errors import AmsError, Overloaded, OwnedElsewhere, SubscriptionGo
 from ams.core.names import SubscriptionId
 from ams.core.supervisor import Rounds, Supervisor
 
-_RETRY_SECONDS = 0.5
-"""After a turn that failed."""
-_KNOWN_SECONDS = RENEW_SECONDS
-"""For how long it is believed that another node owns a subscription."""
-_MOST_KNOWN = 10_000
-"""Owners of subscriptions that are remembered."""
+_RETRY_SECONDS = 0.5  # after a turn that failed
+_KNOWN_SECONDS = RENEW_SECONDS  # for how long it is believed that another node owns a subscription
+_MOST_KNOWN = 10_000  # owners of subscriptions that are remembered
 _LEAVE_SECONDS = 2.0
 _STOPPING = "The service is stopping"
 
@@ -36,8 +33,7 @@ logger = structlog.get_logger("ams.parallel")
 class Ownership:
     """Says what this process may work on. This one is alone: it owns everything, at no cost."""
 
-    has_others = False
-    """True if other processes work on subscriptions too."""
+    has_others = False  # True if other processes work on subscriptions too
 
     def holds(self, subscription: SubscriptionId) -> bool:
         """Return whether this process owns a subscription; asked for each request."""
@@ -73,8 +69,7 @@ class SharedOwnership(Ownership):
     def __init__(self, leases: LeaseTable, node: Holder) -> None:
         self._leases, self._node = leases, node
         self._held: set[SubscriptionId] = set()
-        self._until = 0.0
-        """Loop time at which this node owns nothing any more."""
+        self._until = 0.0  # loop time at which this node owns nothing any more
         self._elsewhere: dict[SubscriptionId, tuple[Holder, float]] = {}
         """Owners of other subscriptions, and until which loop time they are believed."""
         self._asked: dict[SubscriptionId, asyncio.Future[Holder]] = {}

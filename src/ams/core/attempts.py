@@ -12,10 +12,7 @@ _OF_ONE = 64  # bits of the IPv6 prefix that counts as one client: the smallest 
 
 
 class Attempts:
-    """Counts failures by address, and allows so many a minute; 0 allows all.
-
-    A failure takes one, and a minute earns all of them. Addresses of an IPv6 network (/64) share them.
-    """
+    """Counts failures by address (IPv6: by /64), and allows so many a minute, 0: all; a minute earns all of them."""
 
     def __init__(self, per_minute: int, clock: Clock) -> None:
         self._rate = Rate(per_minute, clock, MINUTE, REMEMBERED) if per_minute else None

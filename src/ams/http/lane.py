@@ -101,10 +101,7 @@ class Lane:
 
 
 def _split(request: RequestHead) -> tuple[Head, int, bytes, list[Header]]:
-    """Return the key by which a head is known, and what each request has for itself.
-
-    That is the length of the body (0: not given), the id given, and fields of an idempotency key.
-    """
+    """Return a head's key, and of this request the length (0: not given), the id and the idempotency fields."""
     shared: list[Any] = [request.target]
     keys: list[Header] = []
     length, request_id = 0, b""

@@ -36,11 +36,9 @@ class IssuerSource(Protocol):
 
     async def by_url(self, url: str) -> Issuer | None:
         """Return the issuer that says this in `iss`."""
-        ...
 
     async def of_opaque(self) -> Issuer | None:
         """Return the issuer that is asked about tokens that are no JWT."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,10 +81,7 @@ ChangeRpc = partial(Rpc, is_change=True)
 
 
 class EmulatorDoor:
-    """Lets everybody on this machine in, as an administrator, and makes projects when they are first named.
-
-    Its methods are those of `Gate`, which lets in whose token allows it.
-    """
+    """Instead of `Gate`: lets everybody on this machine in as an administrator, and makes projects when first named."""
 
     def __init__(self, registry: Registry, projects: Projects) -> None:
         self._registry, self._projects = registry, projects

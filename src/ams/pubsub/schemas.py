@@ -198,10 +198,7 @@ def _details(schema: Message) -> SchemaBody:
 def _fill(
     answer: Message, shown: Sequence[Message], found: Sequence[Schema], token: Callable[[Schema], str]
 ) -> Message:
-    """Return an answer with as many of these as clients take at a time, one at least.
-
-    `found` has the same ones, and more where there are more; `token` says where the next page goes on after one.
-    """
+    """Return an answer with as many of `found` as clients take, one at least; `token` makes the next page's token."""
     page = next(iter(in_answers(shown, PART)), [])
     answer.schemas.extend(page)
     if len(page) < len(found):

@@ -16,8 +16,7 @@ from ams.service.lookup import find_managed_user, find_user, required
 from ams.storage.registry.records import Binding
 from ams.storage.registry.registry import Registry
 
-KEPT = "***"
-"""Stands for a secret in answers; in a body it means the one that is there."""
+KEPT = "***"  # stands for a secret in answers; in a body it means the one that is there
 LONGEST_SUBJECT = 255
 _ISSUER = re.compile(r"https?://[!-~]{1,2000}")
 

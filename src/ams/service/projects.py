@@ -40,8 +40,7 @@ class Projects:
     registry: Registry
     log: Log
     cursors: Cursors
-    changed: Callable[[], Awaitable[None]] = no_push_server
-    """Lets the push workers follow at once."""
+    changed: Callable[[], Awaitable[None]] = no_push_server  # lets the push workers follow at once
 
     async def list(self) -> Sequence[Project]:
         """Return all projects, oldest first."""

@@ -33,8 +33,7 @@ from ams.storage.log.base import Bounds, Log
 from ams.storage.registry.records import Project, Subscription, Topic
 from ams.storage.registry.registry import Registry
 
-_TOPICS_AT_ONCE = 1000
-"""Topics that are changed at the same time: they share commits of the log."""
+_TOPICS_AT_ONCE = 1000  # topics that are changed at the same time: they share commits of the log
 CATCH_UP_SECONDS = 15.0
 LOOK_SECONDS = 15.0
 """About as often as the total is asked for. A look at 10,000 topics takes a tenth of a second, in small pieces."""
@@ -224,8 +223,7 @@ async def follow(cursors: Cursors, subscription: Subscription, before: Position,
 class Lag(NamedTuple):
     """Where a subscription stands on its topic."""
 
-    current: Offset
-    """The oldest kept message that is not acknowledged, or the end."""
+    current: Offset  # the oldest kept message that is not acknowledged, or the end
     end: Offset
     messages: int
 

@@ -36,8 +36,7 @@ K = TypeVar("K", TopicId, SubscriptionId)
 
 AGAIN_SECONDS = 1.5
 LONG_BACKUP_MS = Milliseconds(3_600_000)
-PATIENCE_SECONDS = 6.0
-"""An engine may take so long for an answer: the doctor must answer before the client gives up."""
+PATIENCE_SECONDS = 6.0  # an engine may take so long for an answer: the doctor must answer before the client gives up
 MAX_NAMED = 20
 
 
@@ -64,13 +63,7 @@ class Inconsistencies(NamedTuple):
 
     def both(self, other: "Inconsistencies") -> "Inconsistencies":
         """Return what the other look found too."""
-        return Inconsistencies(
-            self.topics_without_log & other.topics_without_log,
-            self.logs_without_topic & other.logs_without_topic,
-            self.subscriptions_without_cursor & other.subscriptions_without_cursor,
-            self.cursors_without_subscription & other.cursors_without_subscription,
-            self.past_the_end & other.past_the_end,
-        )
+        return Inconsistencies(*(here & there for here, there in zip(self, other, strict=True)))
 
 
 def inconsistencies(held: Held) -> Inconsistencies:

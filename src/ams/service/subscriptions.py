@@ -54,11 +54,9 @@ from ams.storage.registry.records import NO_LABELS, Page, PageRequest, Subscript
 from ams.storage.registry.registry import Registry
 from ams.storage.registry.resources import Expiring
 
-NO_TOPIC = TopicId(bytes(16))
-"""Stands for the topic of a subscription whose topic is gone."""
+NO_TOPIC = TopicId(bytes(16))  # stands for the topic of a subscription whose topic is gone
 EXPIRY_SECONDS = 600.0
-STORE_USES_MS = Milliseconds(3_600_000)
-"""A use is stored when the last one that is stored is so much older."""
+STORE_USES_MS = Milliseconds(3_600_000)  # a use is stored when the last one that is stored is so much older
 EXPIRY_MARGIN = Milliseconds(2 * STORE_USES_MS)
 """A subscription stays so much longer than its time; also after a start, so that its clients have a chance."""
 
@@ -244,10 +242,7 @@ class Subscriptions:
         return iam.lines(await self._registry.policies.find("subscriptions", caller.here.id, name))
 
     async def set_access_list(self, caller: Caller, name: SubscriptionName, users: Sequence[str]) -> Sequence[UserName]:
-        """Replace the access list and return it.
-
-        Raises `NotFound` for users who are no members, then for the subscription.
-        """
+        """Replace the access list and return it; raise `NotFound` for users who are no members, then without it."""
         return await self._registry.subscriptions.set_access_list(caller.here.id, name, users, caller.expected)
 
     async def change_access_list(

@@ -44,8 +44,7 @@ from ams.storage.registry.registry import Registry
 from ams.storage.secrets import new_token
 
 MAX_TOKENS = 100
-LATEST = Milliseconds(253_402_300_799_000)
-"""The last second that can be written as a date."""
+LATEST = Milliseconds(253_402_300_799_000)  # the last second that can be written as a date
 TOKEN_ACTIONS = frozenset(action for action in PERMISSIONS if not needs_all_rights(action))
 STORE_USES_SECONDS = 60.0
 UNKNOWN_NAME = "Token doesn't exist"

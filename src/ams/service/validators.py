@@ -33,8 +33,7 @@ from ams.validation.cost import INLINE, Budget, TooMuch, Watch
 from ams.validation.long_checks import DATA, MESSAGE, PAYLOAD, SECONDS, LongChecks, Piece, Refusal, Task
 from ams.validation.protobuf import definition_of, is_compiled, with_descriptor
 
-MAX_COMPILED = 2**26
-"""Bytes of memory for compiled revisions: thousands of usual ones, a few of the largest."""
+MAX_COMPILED = 2**26  # bytes of memory for compiled revisions: thousands of usual ones, a few of the largest
 
 MOST_REVISIONS = 20
 NO_REVISION_LEFT = "The schema of the topic has none of the revisions left that messages may keep"

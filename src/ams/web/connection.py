@@ -296,10 +296,7 @@ class HttpConnection(asyncio.Protocol):
         self._drop_held()
 
     def write_first(self, head: bytes, body: bytes) -> int:
-        """Write the head of an answer and the first portion of its body; return how many bytes of the body.
-
-        Portions make TLS tell that a client does not read: it takes any amount at once.
-        """
+        """Write head and first portion of an answer; return its bytes. In portions, as TLS takes any amount at once."""
         if len(body) <= _JOINED_BYTES:
             self.transport.write(head + body)
             return len(body)

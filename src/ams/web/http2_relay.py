@@ -31,10 +31,7 @@ class Http2Relay:
     """Tells connections apart, and relays those of HTTP/2. Used from one event loop."""
 
     def __init__(self, path: str, http: Http, seconds: float) -> None:
-        """`path` is that of the Unix socket; `http` makes connections of HTTP/1.1.
-
-        A connection that has not said within some `seconds` what it speaks is closed.
-        """
+        """`path`: the Unix socket; `http` makes HTTP/1.1 connections; one that says nothing for `seconds` is closed."""
         self.path, self.http, self.seconds = path, http, seconds
         self.undecided: set[_Client] = set()  # connections that have not said yet what they speak
         self.relayed: set[_Client] = set()

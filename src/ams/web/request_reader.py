@@ -195,10 +195,7 @@ class RequestReader:
         self.target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header field.
-
-        A field behind the body is not one of the head: a proxy that checked the head never saw it (RFC 9110, 6.5.1).
-        """
+        """Take a header field; one behind the body is no field of the head, which proxies checked (RFC 9110, 6.5.1)."""
         if not self.is_in_head:
             self._trailers += 1
             if self._trailers > MAX_HEADER_FIELDS:

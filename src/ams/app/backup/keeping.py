@@ -39,10 +39,7 @@ _Files = Callable[[], Awaitable[Sequence[Part]]]
 
 @contextlib.asynccontextmanager
 async def answering(folder: str, log: EmbeddedLog, silent_seconds: float = SILENT_SECONDS) -> AsyncIterator[None]:
-    """Answer those who copy this folder until the block ends. Without a socket the service goes on without backups.
-
-    A copy that says nothing for `silent_seconds` is given up.
-    """
+    """Answer those who copy this folder until the block ends; a copy silent for `silent_seconds` is given up."""
     try:
         sock = _bound(folder)
     except OSError as error:

@@ -247,10 +247,7 @@ async def listening(settings: PushSettings, follower: Follower, condition: Condi
 
 
 def _credentials(settings: PushSettings) -> grpc.ServerCredentials | None:
-    """Return TLS of 1.2 at least, as the library has it, which wants a certificate of every client.
-
-    The files are read again for each connection, so that renewed ones need no restart.
-    """
+    """Return TLS of 1.2 at least with client certificates; the files are read again for each connection."""
     if not settings.tls_enabled:
         return None
 

@@ -5,7 +5,7 @@ from ams.core.errors import InvalidInput
 from ams.core.names import ProjectName, schema_path, subscription_path, topic_path
 from ams.http.bodies import Reader, bad_request, read_access_change, read_access_list, strings
 from ams.http.routes.users import grants, shown_user
-from ams.http.routing import Call, Versioned, page_request, shown_list, shown_page
+from ams.http.routing import Call, Versioned, page_request, shown, shown_list, shown_page
 from ams.service import projects, topics
 from ams.service.lookup import without_access_list
 from ams.service.projects import Members
@@ -104,16 +104,9 @@ class MemberRoutes:
 
 def shown_project(project: records.Project) -> wire.Project:
     """Show a project."""
-    return wire.Project(
-        name=project.name,
-        created_on=resource_date(project.created_on),
-        modified_on=resource_date(project.modified_on),
-        created_by=project.created_by or "",
-        description=project.description,
-        retention_seconds=(project.retention or 0) // 1000,
-        quotas=project.quotas,
-        strict_data=project.strict_data,
-    )
+    dates = {"created_on": resource_date(project.created_on), "modified_on": resource_date(project.modified_on)}
+    seconds, maker = (project.retention or 0) // 1000, project.created_by or ""
+    return shown(wire.Project, project, **dates, created_by=maker, retention_seconds=seconds)
 
 
 class TopicRoutes:

@@ -34,14 +34,10 @@ from ams.storage.cursors.base import Cursors, TopicOffset
 from ams.storage.registry.records import Subscription
 from ams.storage.registry.registry import Registry
 
-DRAIN_SECONDS = 4.0
-"""Deliveries under way may take so long to end when the service stops."""
-SETTLE_SECONDS = 2.0
-"""A request that changed a configuration waits so long for the workers to have heard of it."""
-LOOK_SECONDS = 4.0
-"""How soon a cursor that another node moved is noticed."""
-LONGEST_WAIT_SECONDS = 3600.0
-"""An idle worker looks at its cursor once an hour, beside when it is woken."""
+DRAIN_SECONDS = 4.0  # deliveries under way may take so long to end when the service stops
+SETTLE_SECONDS = 2.0  # a request that changed a configuration waits so long for the workers to have heard of it
+LOOK_SECONDS = 4.0  # how soon a cursor that another node moved is noticed
+LONGEST_WAIT_SECONDS = 3600.0  # an idle worker looks at its cursor once an hour, beside when it is woken
 HOLDER = "push"
 
 logger = structlog.get_logger("ams.push")

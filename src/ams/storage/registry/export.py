@@ -1,7 +1,4 @@
-"""The registry as lines of an export (`ams.storage.export_format`), and an empty registry filled with such lines.
-
-One description serves both: a field of a line is the column of the same name.
-"""
+"""The registry as lines of an export (`ams.storage.export_format`), and back: a field is the column of its name."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -264,10 +264,7 @@ class TopicRecords(_ResourceRecords[Topic, TopicName]):
         use: SchemaUse = ANY_USE,
         expected: Precondition = ANY_VERSION,
     ) -> Topic:
-        """Attach a schema instead of the one there was, or none; return the topic.
-
-        Raises `NotFound` for the topic, then the schema.
-        """
+        """Attach another schema, or none; return the topic. Raises `NotFound` for the topic, then the schema."""
 
         def work(connection: Connection) -> Topic:
             identity = connection.scalar(select(topics.c.id).where(self._is(project, name)))

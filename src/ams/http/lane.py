@@ -28,9 +28,8 @@ from ams.http.asgi import JSON, Application, Header, Receive, Send
 from ams.http.auditing import Traced, log_request, shown_path
 from ams.http.bodies import BIG_BODY
 from ams.http.fast import COUNTED, OFFERED, Admitted, FastRoutes, Head, NotOnLane
-from ams.http.limits import Arriving
+from ams.http.limits import PACED_BYTES, Arriving
 from ams.http.messages import IDEMPOTENCY_KEY, idempotency_key
-from ams.http.refused_bytes import PACED_BYTES
 from ams.service.delivering import UnreadAnswers
 from ams.web.answers import answer_head
 from ams.web.asgi_exchange import AsgiExchange

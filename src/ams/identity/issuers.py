@@ -19,6 +19,7 @@ import structlog
 
 from ams.core.cache import LruCache
 from ams.core.clock import Clock
+from ams.core.coalescing import Shared
 from ams.core.errors import TokenRefused
 from ams.core.issuer import Issuer
 from ams.core.names import IssuerName
@@ -26,7 +27,6 @@ from ams.core.urls import is_http_url
 from ams.identity.tokens import shown
 from ams.outgoing.client import HttpClient, RequestFailed
 from ams.outgoing.guard import Guard
-from ams.outgoing.sharing import Shared
 from ams.storage.document_cache import DocumentCache, Edition
 
 logger = structlog.get_logger("ams.identity")

@@ -20,8 +20,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from ams.core.cache import ExpiringCache, LruCache
+from ams.core.coalescing import Shared
 from ams.core.errors import BadSettings
-from ams.outgoing.sharing import Shared
 
 T = TypeVar("T")
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address

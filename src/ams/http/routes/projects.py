@@ -8,8 +8,7 @@ from ams.http.routes.users import grants, shown_user
 from ams.http.routing import Call, Versioned, page_request, shown, shown_list, shown_page
 from ams.service import projects, topics
 from ams.service.lookup import without_access_list
-from ams.service.projects import Members
-from ams.service.quota_use import QuotaUse
+from ams.service.projects import Members, QuotaUse
 from ams.service.retention import Retention
 from ams.storage.registry import records
 from ams.wire import projects as wire

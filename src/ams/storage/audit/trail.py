@@ -26,10 +26,10 @@ from functools import partial
 
 import structlog
 
-from ams.core.attempts import Attempts
 from ams.core.clock import DAY, Clock, Milliseconds, publish_time
 from ams.core.errors import OUTCOME_UNKNOWN, AmsError
 from ams.core.names import new_uuid
+from ams.core.rate import Attempts
 from ams.core.retention_clock import RetentionClock
 from ams.core.supervisor import Rounds, Supervisor
 from ams.storage.audit.event import DONE, FAILED, LOGIN, AuditEvent, fitting, read, result_of, written

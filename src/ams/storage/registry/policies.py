@@ -1,4 +1,4 @@
-"""Access lists of topics and subscriptions (contract 3.5), and IAM policies: these lists and what has no effect here."""
+"""Access lists of topics and subscriptions (contract 3.5), and IAM policies: these lists and what is without effect."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial

@@ -258,8 +258,11 @@ class TargetCycle:
         self.gone = False  # whether the subscription does not exist any more
         self.stopped = False  # whether the endpoint wants nothing any more
 
-    def _accept(self, count: int, outcome: Outcome, limit: float) -> None:
+    def _succeed(self) -> None:
         self._history = retry.succeeded(self._policy, self._history)
+
+    def _accept(self, count: int, outcome: Outcome, limit: float) -> None:
+        self._succeed()
         self._report.delivered(count, outcome.undecodable, self._means.clock.wall())
         self.batch = retry.batch_after(
             self.batch, self._tries.most, messages=count, seconds=outcome.milliseconds / 1000, limit=limit

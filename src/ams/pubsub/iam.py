@@ -120,7 +120,6 @@ class IamRpcs:
         self._snapshots, self._schemas = snapshots, schemas
 
     def rpcs(self) -> list[Rpc]:
-        """Return the methods."""
         return [
             Rpc("GetIamPolicy", pb.GetIamPolicyRequest, lambda each: _kind(each).shows, _resource, self.get),
             ChangeRpc("SetIamPolicy", pb.SetIamPolicyRequest, lambda each: _kind(each).changes, _resource, self.set),
@@ -128,13 +127,11 @@ class IamRpcs:
         ]
 
     async def get(self, call: Call, request: Message) -> Message:
-        """Show the policy."""
         version = request.options.requested_policy_version
         _check_version(version, "requested_policy_version")
         return _shown(_KINDS[call.name.kind].role, await self._policy(call), version)
 
     async def set(self, call: Call, request: Message) -> Message:
-        """Replace the policy, unless the mask names other fields only."""
         kind, etag = _KINDS[call.name.kind], request.policy.etag
         before = await self._policy(call)
         expected = Precondition(frozenset({etag.decode("latin-1")})) if etag else ANY_VERSION

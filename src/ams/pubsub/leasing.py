@@ -113,7 +113,6 @@ class LeasingRpcs:
         self._leases, self._waiting = leases, waiting
 
     def rpcs(self) -> list[Rpc]:
-        """Return the methods."""
         return [
             Rpc("Pull", pb.PullRequest, "subscriptions:pull", OF_SUBSCRIPTION, self.pull),
             Rpc("Acknowledge", pb.AcknowledgeRequest, "subscriptions:acknowledge", OF_SUBSCRIPTION, self.acknowledge),
@@ -127,7 +126,6 @@ class LeasingRpcs:
         ]
 
     async def pull(self, call: Call, request: Message) -> Message:
-        """Lease messages; without `return_immediately` wait a while for a first one."""
         if request.max_messages <= 0:
             raise InvalidInput("You have passed an invalid argument to the service (argument=max_messages).")
         subscription = await self._leases.subscription(call)
@@ -153,14 +151,12 @@ class LeasingRpcs:
         return pb.PullResponse(received_messages=messages.received(lots, with_attempt=counts))
 
     async def acknowledge(self, call: Call, request: Message) -> Message:
-        """Acknowledge messages, each for itself; durable when this returns."""
         check_ids(request, request.ack_ids)
         subscription = await self._leases.subscription(call)
         await self._leases.acknowledge(call, subscription, request.ack_ids)
         return pb.Empty()
 
     async def modify_deadline(self, call: Call, request: Message) -> Message:
-        """Let leases end at another time, or give messages back."""
         check_seconds(request.ack_deadline_seconds)
         check_ids(request, request.ack_ids)
         subscription = await self._leases.subscription(call)

@@ -222,7 +222,6 @@ class HttpUpstream:
         return messages
 
     async def acknowledge(self, target: Target, last: Pulled) -> None:
-        """Acknowledge exactly the last message, which covers those before it."""
         project, subscription = named(target.path)
         ack = wire.ack_id(project, subscription, last.offset)
         try:
@@ -248,7 +247,6 @@ class HttpUpstream:
         return None if target.is_parallel else float(max(target.ack_deadline_seconds, 1))
 
     def forget(self, target: Target) -> None:
-        """Forget where a subscription stands, and that it is waited for."""
         self._standings.pop(target.path, None)
         self._waiting.forget(target.path)
 

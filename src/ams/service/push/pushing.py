@@ -71,15 +71,12 @@ class NoPushServer:
     """Stands where no push server is connected: nothing is delivered, and every answer says so."""
 
     async def status(self, path: str) -> str:
-        """Return that there is no push server."""
         return UNREACHABLE
 
     async def deactivated(self, path: str) -> str:
-        """Return that there is no push server."""
         return UNREACHABLE
 
     async def health(self, *, details: bool) -> str:
-        """Return that there is no push server."""
         return "No push server is connected" if details else UNREACHABLE
 
     async def settle(self) -> None:

@@ -109,7 +109,6 @@ class EnginesUpstream:
     hand_outs: HandOuts | None = None
 
     async def pull(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[Pulled]:
-        """Return the next messages; waits until there is one."""
         with _as_upstream_errors():
             subscription = await _subscription_of(self.registry, target)
             until = asyncio.get_running_loop().time() + LONGEST_WAIT_SECONDS
@@ -119,7 +118,6 @@ class EnginesUpstream:
         return _pulled(found)
 
     async def acknowledge(self, target: Target, last: Pulled) -> None:
-        """Acknowledge everything up to `last`."""
         with _as_upstream_errors():
             subscription = await _subscription_of(self.registry, target)
             try:
@@ -183,7 +181,6 @@ class EngineHandOuts:
     working: Working
 
     async def lease(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[HandOut]:
-        """Lease messages that are there now."""
         with _as_upstream_errors():
             try:
                 lots = await self._pull(target, max_messages, max_bytes)
@@ -210,25 +207,21 @@ class EngineHandOuts:
             )
 
     async def extend(self, target: Target, hand_out: HandOut, seconds: int) -> None:
-        """Extend leases."""
         with _settling():
             subscription, project = await self._found(target)
             await self.working.settler.extend(subscription, project, _ids(hand_out), seconds, holder=HOLDER)
 
     async def acknowledge(self, target: Target, hand_out: HandOut) -> None:
-        """Acknowledge messages."""
         with _settling():
             subscription, project = await self._found(target)
             await self.working.settler.acknowledge(subscription, project, _ids(hand_out))
 
     async def fail(self, target: Target, hand_out: HandOut, wait: Milliseconds, verdict: Verdict) -> None:
-        """Let messages fail."""
         with _settling():
             subscription, project = await self._found(target)
             await self.working.settler.refuse(subscription, project, _ids(hand_out), wait, verdict)
 
     def release(self, target: Target, hand_out: HandOut) -> None:
-        """Let messages be leased again."""
         with contextlib.suppress(InvalidInput):  # the topic was made anew
             self.working.settler.release(SubscriptionId(target.id), _ids(hand_out))
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import structlog
 
 from ams.core.clock import Clock
+from ams.core.coalescing import Shared
 from ams.core.errors import AlreadyExists, NotFound, TokenRefused
 from ams.core.issuer import Issuer, Verified
 from ams.core.names import ProjectId, TokenName, UserId, UserName, new_uuid
@@ -21,7 +22,6 @@ from ams.core.public_keys import client_email
 from ams.identity import self_signed
 from ams.identity.tokens import digest as token_digest
 from ams.identity.verifier import IssuerSource, Verifier, roles_of
-from ams.outgoing.sharing import Shared
 from ams.storage.audit.event import DONE, AuditEvent
 from ams.storage.audit.trail import Trail
 from ams.storage.database.invalidation import PRINCIPAL, Cache

@@ -162,7 +162,7 @@ class ResourceRecords(Records, Generic[R, N]):
         """
 
         def work(connection: sa.Connection) -> Sequence[UserName]:
-            members = _members(connection, project)
+            members: Mapping[str, UserId] = _members(connection, project)
             if missing := [user for user in dict.fromkeys(add) if user not in members]:
                 raise NoMembers(f"User(s): {', '.join(missing)} do not exist")
             identity: str | None = connection.scalar(sa.select(self._table.c.id).where(self._is(project, name)))

@@ -194,7 +194,7 @@ def page_request(call: Call) -> PageRequest:
     return PageRequest(most, call.parameter("pageToken") or "")
 
 
-def shown(kind: type[S], source: object, **more: Any) -> S:
+def shown(kind: type[S], source: object, /, **more: Any) -> S:
     """Show a record as it is on the wire: a field is the attribute of its name, unless it is in `more`."""
     fields = kind.__struct_fields__
     return kind(**{name: getattr(source, name) for name in fields if name not in more}, **more)

@@ -63,7 +63,13 @@ class Inconsistencies(NamedTuple):
 
     def both(self, other: "Inconsistencies") -> "Inconsistencies":
         """Return what the other look found too."""
-        return Inconsistencies(*(here & there for here, there in zip(self, other, strict=True)))
+        return Inconsistencies(
+            self.topics_without_log & other.topics_without_log,
+            self.logs_without_topic & other.logs_without_topic,
+            self.subscriptions_without_cursor & other.subscriptions_without_cursor,
+            self.cursors_without_subscription & other.cursors_without_subscription,
+            self.past_the_end & other.past_the_end,
+        )
 
 
 def inconsistencies(held: Held) -> Inconsistencies:

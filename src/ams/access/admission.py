@@ -159,11 +159,10 @@ class Admission:
         clock: Clock | None = None,
     ) -> None:
         """`logins` is asked about tokens of issuers; `note_use` is called for each use of a named token."""
-        self._registry = registry
+        self._registry, self._permissions, self._logins, self._note_use = registry, permissions, logins, note_use
+        self._show_tokens = show_tokens
         self._service_token = _bytes(service_token)
         self._access_lists = per_resource_auth
-        self._permissions, self._logins, self._note_use = permissions, logins, note_use
-        self._show_tokens = show_tokens
         self._clock = clock or SystemClock()
         self._issued: set[Bearer] = set()  # opaque tokens that an issuer knows
 

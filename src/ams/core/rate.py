@@ -18,10 +18,9 @@ class Rate:
 
     def __init__(self, number: int, clock: Clock, period_ms: int = SECOND, max_keys: float = math.inf) -> None:
         """`number` is at least 1. Of more than `max_keys` the one is forgotten that took something longest ago."""
-        self._number, self._clock = number, clock
+        self._number, self._clock, self._max_keys = number, clock, max_keys
         # As much is earned in a millisecond as is allowed in a period, so all numbers are whole.
         self._cost = period_ms
-        self._max_keys = max_keys
         self._free_at: dict[str, int] = {}
         """When everything taken so far would be earned at exactly this rate; absent: it is already."""
         self._most = _FEWEST

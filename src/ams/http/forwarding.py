@@ -51,9 +51,8 @@ class Forwarder:
 
         `unread` is the memory of answers that are not read yet.
         """
-        self._client = client
+        self._client, self._unread = client, unread
         self._requests = OwnerRequests(node, doubt, _PASSED_ON)
-        self._unread = unread
 
     async def run(
         self,

@@ -147,9 +147,8 @@ class LaneExchange:
         self.keep_alive = True
         self.has_answer_begun = self.is_answered = False
         self._lane, self._connection, self._request, self._admitted = lane, connection, request, admitted
-        self._head = head
+        self._head, self._keys = head, keys
         self._id = request_id  # as its client gave it; empty: it gets one when its body is complete
-        self._keys = keys
         self._pieces: list[bytes] = []
         self._received = 0
         self._arriving: Arriving | None = None  # its body, while that counts for the memory of bodies

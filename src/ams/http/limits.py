@@ -122,10 +122,9 @@ class Arriving:
     __slots__ = ("_on_end", "holders", "is_ended", "size")
 
     def __init__(self, holders: Holders, on_end: Callable[[], None]) -> None:
-        self.holders = holders
+        self.holders, self._on_end = holders, on_end
         self.size = 0  # bytes counted of it
         self.is_ended = False
-        self._on_end = on_end
 
     def end(self) -> None:
         """Give it up."""

@@ -138,11 +138,10 @@ class Calls:
         others are answered.
         """
         self._door, self._auditor, self._bodies, self._new_id = door, auditor, bodies, new_id
-        self._ended, self._unread = ended, unread
+        self._ended, self._unread, self._seconds, self.most_payload = ended, unread, seconds, most_payload
+        self._proxies, self._only_proxies, self._relay = proxies, only_proxies, relay
         most = max(most, 2)
         self._logins, self._calls, self._streams = FairShare[str](most), FairShare[str](most), FairShare[str](most)
-        self._seconds, self.most_payload, self._proxies = seconds, most_payload, proxies
-        self._only_proxies, self._relay = only_proxies, relay
 
     async def admit(self, context: Context, scope: Scope, action: str, name: Name) -> Call:
         """Let a call in; raise as `Admission.admit`, and `RateLimited`."""

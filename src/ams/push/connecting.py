@@ -280,9 +280,8 @@ class Connection:
     """A connection to one endpoint, for one request at a time."""
 
     def __init__(self, endpoint: Endpoint, stream: Stream) -> None:
-        self.endpoint = endpoint
+        self.endpoint, self._stream = endpoint, stream
         self.idle_since = 0.0  # loop time; for the table that keeps it
-        self._stream = stream
         scheme = b"http" if endpoint.is_plain else b"https"
         self._origin = httpcore.Origin(scheme, endpoint.host.encode(), endpoint.port)
         self._http = httpcore.AsyncHTTP11Connection(self._origin, stream)

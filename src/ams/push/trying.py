@@ -161,9 +161,8 @@ class Tries:
     """Sends messages of one target and tells its report, without secrets. Raises `ValueError` for a bad target."""
 
     def __init__(self, target: Target, means: Means, report: Report) -> None:
-        self._target = target
+        self._target, self._means, self._report = target, means, report
         self._path = target.path
-        self._means, self._report = means, report
         self._deliveries = Deliveries(target)
         form = target.config.google
         self._google = None if form is None else GoogleDeliveries(target, form)

@@ -38,9 +38,8 @@ class Issuers:
 
     def __init__(self, registry: Registry, given: Sequence[Issuer], keys: Keys) -> None:
         """`given` are those of the settings."""
-        self._registry = registry
+        self._registry, self._keys = registry, keys
         self._given = tuple(given)
-        self._keys = keys
 
     async def all(self) -> Sequence[Issuer]:
         """Return every issuer that counts, those of the settings first."""

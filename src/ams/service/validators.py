@@ -45,10 +45,9 @@ class Validators:
     """Checks messages against schemas; compiles and keeps revisions that are in use."""
 
     def __init__(self, registry: Registry, long_checks: LongChecks) -> None:
-        self._registry = registry
+        self._registry, self._long_checks = registry, long_checks
         self._compiled: Cache[tuple[SchemaId, int, str], Compiled] = Cache(MAX_COMPILED, lambda each: each.memory)
         self._one_compiles = asyncio.Lock()
-        self._long_checks = long_checks
 
     async def check(self, project: ProjectId, schema: AttachedSchema, messages: Sequence[Message]) -> None:
         """Check a publish request: raise `InvalidInput` for the first message that the schema does not allow.

@@ -60,10 +60,9 @@ class Listener:
     def __init__(
         self, name: str, limits: ListenerLimits, *, context: ssl.SSLContext | None = None, refusal: bytes = b""
     ) -> None:
-        self.name, self.limits = name, limits
+        self.name, self.limits, self._context, self._refusal = name, limits, context, refusal
         self.refused: Counter[str] = Counter()
         self.failed_handshakes = 0
-        self._context, self._refusal = context, refusal
         self._open: FairShare[str] = FairShare(limits.connections)
         self._in_handshake: FairShare[str] = FairShare(limits.handshakes)
         self._tasks: set[asyncio.Task[Any]] = set()

@@ -118,9 +118,8 @@ class Kept:
     """A running service's promise to let no file go; made by `keep`."""
 
     def __init__(self, sock: socket.socket, folder: str) -> None:
-        self._sock = sock
+        self._sock, self._folder = sock, folder
         self._reader = sock.makefile("rb")
-        self._folder = folder
         self._said = time.monotonic()
 
     def confirm(self) -> None:

@@ -61,9 +61,8 @@ class GrpcPushServer:
     """A push server, ours or the reference's, over one connection. Raises `BadSettings` for certificates' files."""
 
     def __init__(self, place: PushServerAddress, seconds: float = CALL_SECONDS) -> None:
-        self._place = place
+        self._place, self._seconds = place, seconds
         self._trust = trust(place)
-        self._seconds = seconds
         self._channel: grpc.aio.Channel | None = None
         self._connecting = asyncio.Lock()
 

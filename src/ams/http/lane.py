@@ -146,8 +146,8 @@ class LaneExchange:
     ) -> None:
         self.keep_alive = True
         self.has_answer_begun = self.is_answered = False
-        self._lane, self._connection, self._request, self._admitted = lane, connection, request, admitted
-        self._head, self._keys = head, keys
+        self._lane, self._connection, self._request = lane, connection, request
+        self._admitted, self._head, self._keys = admitted, head, keys
         self._id = request_id  # as its client gave it; empty: it gets one when its body is complete
         self._pieces: list[bytes] = []
         self._received = 0

@@ -46,7 +46,7 @@ from ams.service.lookup import (
 )
 from ams.service.push.pushing import Pushing
 from ams.service.retention import Losses
-from ams.storage.audit.event import DONE, AuditEvent
+from ams.storage.audit.event import new_event
 from ams.storage.audit.trail import Trail
 from ams.storage.cursors.base import Cursors
 from ams.storage.log.base import Log
@@ -336,20 +336,9 @@ class Expiry:
             return
         path, unused = subscription_path(project, name), span_text(each.ttl)
         expiry_logger.warning("subscription.expired", subscription=path, unused_for=unused)
-        await self._trail.record(
-            AuditEvent(
-                id=new_uuid(),
-                at=self._clock.wall(),
-                service="ams",
-                action="subscriptions:delete",
-                resource=path,
-                actor=EXPIRY_ACTOR,
-                address="",
-                code=200,
-                result=DONE,
-                reason=f"Not used for {unused}",
-            )
-        )
+        reason = f"Not used for {unused}"
+        event = new_event(self._clock.wall(), "ams", "subscriptions:delete", path, actor=EXPIRY_ACTOR, reason=reason)
+        await self._trail.record(event)
 
     def _used(self, each: Expiring) -> Milliseconds:
         pulls = self._counts.pulled.get(each.id)

@@ -28,11 +28,10 @@ import structlog
 
 from ams.core.clock import DAY, Clock, Milliseconds, publish_time
 from ams.core.errors import OUTCOME_UNKNOWN, AmsError
-from ams.core.names import new_uuid
 from ams.core.rate import Attempts
 from ams.core.retention_clock import RetentionClock
 from ams.core.supervisor import Rounds, Supervisor
-from ams.storage.audit.event import DONE, FAILED, LOGIN, AuditEvent, fitting, read, result_of, written
+from ams.storage.audit.event import DONE, FAILED, LOGIN, AuditEvent, fitting, new_event, read, written
 from ams.storage.audit.records import AuditRecords
 from ams.storage.free_space import UNLIMITED, FreeSpace
 
@@ -485,8 +484,8 @@ class FailedLogins:
         self, address: str, *, code: int, reason: str, resource: str, actor: str = "", request: str = ""
     ) -> None:
         """Record one that was refused for the limit, which does not count against the address again."""
-        event = AuditEvent(
-            id=new_uuid(), at=self._clock.wall(), service=self._service, action=LOGIN, resource=resource,
-            actor=actor, address=address, code=code, result=result_of(code), reason=reason, request=request,
+        event = new_event(
+            self._clock.wall(), self._service, LOGIN, resource, code=code, actor=actor, address=address,
+            reason=reason, request=request,
         )  # fmt: skip
         await self._trail.record(event)

@@ -211,7 +211,6 @@ class LaneExchange:
             self._release_body()
 
     def prepare_stop(self) -> None:
-        """Close the connection after the answer."""
         self.keep_alive = False
         if not self._is_body_complete:
             self._leave_lane()

@@ -85,27 +85,22 @@ class AsgiExchange:
         self._changed.set()
 
     def end_body(self) -> None:
-        """Take note that the body is complete."""
         self._is_body_complete = True
         self._changed.set()
 
     def end_input(self) -> None:
-        """Take note that the client sends nothing more."""
         self._has_input_ended = True
         self._changed.set()
 
     def leave(self) -> None:
-        """Take note that the client has left."""
         self._is_left = True
         self._expects_continue = False
         self._changed.set()
 
     def prepare_stop(self) -> None:
-        """Close the connection after the answer."""
         self.keep_alive = False
 
     def cancel(self) -> None:
-        """Cancel the task."""
         if self._task is not None:
             self._task.cancel()
 

@@ -181,7 +181,6 @@ class RequestReader:
     # Callbacks of the parser
 
     def on_message_begin(self) -> None:
-        """Begin to read a head."""
         self.is_in_request = self.is_in_head = True
         self._head_bytes = self._trailer_bytes = self._trailers = self._hosts = self._body_left = 0
         self._slice_heads += 1
@@ -191,7 +190,6 @@ class RequestReader:
         self._is_chunked = self._expects_continue = False
 
     def on_url(self, url: bytes) -> None:
-        """Take a part of the target."""
         self.target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -225,7 +223,6 @@ class RequestReader:
             self._body_bytes = self._framing_bytes = 0
 
     def on_headers_complete(self) -> None:
-        """Check the head, and hand it over."""
         parser = self._parser
         version, method = parser.get_http_version(), parser.get_method()
         if version not in _VERSIONS or self._is_other_protocol(method):
@@ -257,7 +254,6 @@ class RequestReader:
         self.is_in_head = False
 
     def on_body(self, body: bytes) -> None:
-        """Take a part of the body."""
         size = len(body)
         self._parts += 1
         self._slice_body_bytes += size
@@ -267,7 +263,6 @@ class RequestReader:
         self._receiver.take_body(body)
 
     def on_message_complete(self) -> None:
-        """Be ready for the next head."""
         if self._body_after_offer:  # the parser gave up at the offer, and the body is still to come
             return
         self.is_in_request = False

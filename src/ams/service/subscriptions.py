@@ -242,7 +242,7 @@ class Subscriptions:
         return iam.lines(await self._registry.policies.find("subscriptions", caller.here.id, name))
 
     async def set_access_list(self, caller: Caller, name: SubscriptionName, users: Sequence[str]) -> Sequence[UserName]:
-        """Replace the access list and return it; raise `NotFound` for users who are no members, then without it."""
+        """Replace and return the access list; raise `NotFound` for whoever is no member, then for the subscription."""
         return await self._registry.subscriptions.set_access_list(caller.here.id, name, users, caller.expected)
 
     async def change_access_list(

@@ -159,7 +159,10 @@ def _detail(data: bytes, error: Exception) -> str:
 
 
 def compiled(schema: dict[str, Any]) -> jsonschema_rs.Validator:
-    """Compile a schema without the names it gives itself, as draft 7 unless it says (15.1); raise `InvalidInput`."""
+    """Compile a schema without the names it gives itself; raise `InvalidInput` with the compiler's text.
+
+    Without a named draft it is one of draft 7 that may write limits as draft 4 did (contract 15.1).
+    """
     said = schema.get("$schema")
     draft = _DRAFTS.get(said.rstrip("#").replace("https:", "http:")) if isinstance(said, str) else None
     schema = {key: value for key, value in schema.items() if key not in ROOT_ONLY}

@@ -187,7 +187,10 @@ class BindingRecords(Records):
             raise AlreadyExists(_BOUND) from taken  # who was faster has the name too, and that is met first
 
     async def follow(self, user: UserId, roles: Roles) -> bool:
-        """Give a user these roles in these projects; return whether anything changed. Raises `NotFound`."""
+        """Give a user these roles in these projects, none of them ending the membership; other projects stay.
+
+        Returns whether anything changed. Raises `NotFound` when user or project are gone.
+        """
         if not await self._database.read(lambda connection: roles_to_change(connection, user, roles)):
             return False
         now = self._clock.wall()

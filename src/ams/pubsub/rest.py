@@ -22,9 +22,8 @@ from ams.http.app import REQUEST_ID, good_id
 from ams.http.asgi import JSON, Receive, Send, answer, query_value
 from ams.http.limits import Bodies, ClientLeft, gone
 from ams.outgoing.guard import Network
-from ams.pubsub.bindings import ROUTES, WHOLE, Binding, field_in, shape_of
+from ams.pubsub.bindings import ROUTES, WHOLE, Binding, describe, field_in, shape_of
 from ams.pubsub.calls import Calls, Rpc
-from ams.pubsub.discovery import describe
 from ams.pubsub.errors import DETAILS, Refusal, current_task, refusal
 from ams.pubsub.protos import Message
 from ams.pubsub.requests import API_KEY, MOST_REQUEST, USUAL_KEY, Scope, note_address, read, usual_headers

@@ -144,10 +144,7 @@ class Rates:
 
 
 class QuotaSlots:
-    """Counts connections, waiting pulls or streams of each project, on this node. Used from one event loop.
-
-    A project without a limit has a fair share of the capacity.
-    """
+    """Counts what each project has at a time on this node; without a limit it has a fair share. For one event loop."""
 
     def __init__(self, rules: Quotas, name: str, capacity: int = UNLIMITED) -> None:
         self.name, self._rules = name, rules

@@ -119,10 +119,7 @@ class LeaseTable:
 
 
 class StoredLeases(LeaseTable):
-    """Leases of push delivery in the database, which nodes share (`ams.cluster.leases.Leases`).
-
-    A heartbeat is one transaction, in turn with the others'.
-    """
+    """Leases of push delivery in the database (`ams.cluster.leases.Leases`); one transaction a heartbeat, in turn."""
 
     def __init__(self, registry: Registry) -> None:
         super().__init__(registry)

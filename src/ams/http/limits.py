@@ -230,10 +230,7 @@ class Bodies:
         return self._hold_bytes(holders, len(body))
 
     def counted(self, size: int, holders: Holders = ("",)) -> contextlib.AbstractContextManager[None]:
-        """Count a request that came as a whole while it is worked on.
-
-        Raises `Overloaded` when its holders would have more of the memory than they leave free.
-        """
+        """Count a whole request while it is worked on; raise `Overloaded` when it would take more than is left free."""
         if size > SMALL and size > self._share.room(*holders):
             raise _too_many()
         return self._hold_bytes(holders, size)

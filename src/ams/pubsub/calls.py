@@ -208,10 +208,7 @@ class Calls:
     def stream(
         self, method: str, act: Callable[[Context, Scope], Awaitable[None]]
     ) -> "grpc.RpcMethodHandler[Any, Any]":
-        """Return the handler of a method with two streams.
-
-        `act` lets callers in by itself (`admit`), and reads requests (`read`), which come as they were sent.
-        """
+        """Return the handler of a method with two streams; `act` lets callers in, and reads requests as they come."""
 
         async def answer(_: Any, context: Context) -> None:
             scope = self._begin(context, method)

@@ -138,10 +138,7 @@ class Members:
         return caller.view(await self._member(caller, name))
 
     async def create(self, caller: Caller, name: UserName, *, grants: Sequence[Grant] = (), email: str = "") -> User:
-        """Make a user who is a member here alone, with this project's entry in `grants`; return it with its token.
-
-        Raises `AlreadyExists`, `InvalidInput` "invalid role: X".
-        """
+        """Make a member by this project's entry in `grants`, with a token; raise `AlreadyExists`, `InvalidInput`."""
         if await self.registry.users.by_name(name) is not None:
             raise AlreadyExists("User already exists")
         roles = _roles_here(caller, grants) or ()
@@ -151,10 +148,7 @@ class Members:
         return caller.view_made(made)
 
     async def update(self, caller: Caller, name: UserName, grants: Sequence[Grant]) -> User:
-        """Replace a member's roles by those of this project's entry in `grants`.
-
-        Raises `NotFound`; `NotAllowed` for no member or no entry; `InvalidInput` "invalid role: X".
-        """
+        """Replace a member's roles by this project's in `grants`; raise `NotFound`, `NotAllowed`, `InvalidInput`."""
         user = await find_user(self.registry, name)
         roles = _roles_here(caller, grants)
         if roles is None or not _is_member(user, caller):

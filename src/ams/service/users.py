@@ -108,10 +108,7 @@ class Users:
         return caller.view_made(await self.registry.users.create(name, details, roles or {}, caller.user))
 
     async def update(self, caller: Caller, name: UserName, details: UserDetails) -> User:
-        """Change what `details` says and nothing else (U6).
-
-        Raises `NotFound`, `NotAllowed` for a user above the caller, `InvalidInput` for values (contract 5.4).
-        """
+        """Change what `details` says (U6); raise `NotFound`, `NotAllowed` for one above the caller, `InvalidInput`."""
         user = await find_managed_user(self.registry, caller, name)
         roles = await self._checked_roles(caller, details)
         if details.name:

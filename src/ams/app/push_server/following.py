@@ -52,10 +52,7 @@ _BETWEEN_TRIES = Backoff(0.25, 0.5, jitter=(0.0, 1.0), least=0.25)  # seconds
 
 
 class Condition:
-    """Health of the push server, as it answers every client (push contract 4, P26).
-
-    The first success makes it `OK`, and single failures do not end that.
-    """
+    """Health as every client gets it (push contract 4, P26): `OK` from the first success on, single failures aside."""
 
     def __init__(self, text: str = STARTING) -> None:
         self.text = text

@@ -219,10 +219,7 @@ def _names(call: Call, parameter: str) -> list[str]:
 
 
 async def events(view: AsyncGenerator[wire.Counts | Tail | None]) -> AsyncIterator[bytes]:
-    """Yield a view as events, and a comment after a silence; what ends it is said by the last one.
-
-    Raises what is raised before the view begins.
-    """
+    """Yield a view as events, comments after silences, and what ended it; raises what comes before its first one."""
     now, told = asyncio.get_running_loop().time, None
     async with contextlib.aclosing(view):
         try:

@@ -53,10 +53,7 @@ class PolicyRecords(Records):
     async def set(
         self, kind: str, project: ProjectId, name: str, role: str, bindings: Bindings, expected: Precondition
     ) -> Policy | None:
-        """Replace a policy, whose access list is for `role`; return it, None when the resource is not there.
-
-        Raises `ChangedMeanwhile` when the one that is there is not the expected one.
-        """
+        """Replace a policy, with the list for `role`; return it, None: no such resource. Raises `ChangedMeanwhile`."""
         table, access, cached_as = _KINDS[kind]
 
         def work(connection: sa.Connection) -> Policy | None:

@@ -20,10 +20,10 @@ from ams.authn.settings import AuthnSettings
 from ams.authn.store import Store
 from ams.authn.store.tables import audit
 from ams.authn.values import API_KEY, HEADERS, AuthMethod, Binding, Peer, Presented, ServiceType, ServiceTypeId
-from ams.core.attempts import Attempts
 from ams.core.clock import ManualClock, Milliseconds
 from ams.core.distinguished_names import of_certificate
 from ams.core.errors import AmsError, NotFound, RateLimited, ServiceFailed, ServiceTimeout, Unavailable
+from ams.core.rate import Attempts
 from ams.outgoing.guard import Guard, trust
 from ams.storage.audit.records import AuditRecords
 from ams.storage.audit.trail import FailedLogins, Trail, events_in

@@ -7,7 +7,7 @@ from typing import Any
 import httpcore
 import pytest
 
-from ams.cluster import forwarding
+from ams.cluster import ownership as forwarding
 from ams.core.errors import OUTCOME_UNKNOWN, Overloaded, OwnedElsewhere, Unavailable
 from ams.core.names import SubscriptionId
 from ams.core.observing import REQUEST

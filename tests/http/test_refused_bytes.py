@@ -13,13 +13,15 @@ from structlog.testing import capture_logs
 
 from ams.core.errors import AmsError, InvalidInput, Overloaded, QuotaExceeded, RegistryUnavailable, TooLarge
 from ams.core.fair_share import SMALL
-from ams.http.limits import Bodies, Headers, Holders
-from ams.http.refused_bytes import (
+from ams.http.limits import (
     FREE_REFUSED_BYTES,
     LONGEST_WAIT_SECONDS,
     PACED_BYTES,
     REFUSED_BYTES_PER_SECOND,
     REPORT_SECONDS,
+    Bodies,
+    Headers,
+    Holders,
 )
 from tests.support.hot_packets import MESSAGE, PUBLISH, said
 from tests.support.loop_time import pass_loop_time

@@ -14,9 +14,9 @@ from ams.authn.management import AuthMethods, Bindings, Keys, ServiceTypes
 from ams.authn.settings import AuthnSettings
 from ams.authn.store import Store
 from ams.authn.values import PEER, X509, Peer
-from ams.core.attempts import Attempts
 from ams.core.clock import ManualClock
 from ams.core.errors import NotFound
+from ams.core.rate import Attempts
 from ams.storage.audit.event import AuditEvent
 from ams.storage.free_space import UNLIMITED, FreeSpace
 

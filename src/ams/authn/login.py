@@ -25,14 +25,14 @@ from ams.authn.certificates.reading import Subject, Subjects
 from ams.authn.management import existing, require_host_of, require_supported
 from ams.authn.store import Store
 from ams.core import errors
-from ams.core.attempts import MINUTE
 from ams.core.cache import ExpiringCache, LruCache
 from ams.core.clock import Clock, Milliseconds
+from ams.core.coalescing import Shared
 from ams.core.names import new_uuid
 from ams.core.observing import REQUEST
+from ams.core.rate import MINUTE
 from ams.outgoing.client import AnswerTooLong, HttpClient, RequestFailed, Response, TimedOut, authority
 from ams.outgoing.guard import EVERYWHERE, Guard
-from ams.outgoing.sharing import Shared
 from ams.push.connecting import of_socket
 from ams.storage.audit.event import DONE, FAILED, LOGIN, REFUSED, AuditEvent, result_of
 from ams.storage.audit.trail import FailedLogins, Trail

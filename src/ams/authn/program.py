@@ -30,10 +30,10 @@ from ams.authn.management import AuthMethods, Bindings, Keys, ServiceTypes
 from ams.authn.settings import AuthnSettings
 from ams.authn.store import Store
 from ams.authn.store.tables import audit
-from ams.core.attempts import Attempts
 from ams.core.clock import Clock, SystemClock
 from ams.core.errors import BadSettings, Unusable
 from ams.core.observing import Figure, background_failures, figure, metrics_of
+from ams.core.rate import Attempts
 from ams.core.supervisor import Rounds, Supervisor, run_until_stopped
 from ams.http.asgi import Application
 from ams.http.operations import Operations, answering_operations

@@ -36,8 +36,7 @@ class Leases:
     """Finds the subscription of a consumer's call, and settles ids by the rules of its kind."""
 
     def __init__(self, deliverer: Deliverer, working: Working) -> None:
-        self.deliverer = deliverer
-        self.working = working
+        self.deliverer, self.working = deliverer, working
 
     async def subscription(self, call: Call) -> Subscription:
         """Return the parallel subscription that the caller may consume; raise `NotFound`, `Conflict`, `NotAllowed`."""
@@ -111,11 +110,9 @@ class LeasingRpcs:
     """Methods of the service Subscriber for single consumers' calls."""
 
     def __init__(self, leases: Leases, waiting: QuotaSlots) -> None:
-        self._leases = leases
-        self._waiting = waiting
+        self._leases, self._waiting = leases, waiting
 
     def rpcs(self) -> list[Rpc]:
-        """Return the methods."""
         return [
             Rpc("Pull", pb.PullRequest, "subscriptions:pull", OF_SUBSCRIPTION, self.pull),
             Rpc("Acknowledge", pb.AcknowledgeRequest, "subscriptions:acknowledge", OF_SUBSCRIPTION, self.acknowledge),
@@ -129,7 +126,6 @@ class LeasingRpcs:
         ]
 
     async def pull(self, call: Call, request: Message) -> Message:
-        """Lease messages; without `return_immediately` wait a while for a first one."""
         if request.max_messages <= 0:
             raise InvalidInput("You have passed an invalid argument to the service (argument=max_messages).")
         subscription = await self._leases.subscription(call)
@@ -155,14 +151,12 @@ class LeasingRpcs:
         return pb.PullResponse(received_messages=messages.received(lots, with_attempt=counts))
 
     async def acknowledge(self, call: Call, request: Message) -> Message:
-        """Acknowledge messages, each for itself; durable when this returns."""
         check_ids(request, request.ack_ids)
         subscription = await self._leases.subscription(call)
         await self._leases.acknowledge(call, subscription, request.ack_ids)
         return pb.Empty()
 
     async def modify_deadline(self, call: Call, request: Message) -> Message:
-        """Let leases end at another time, or give messages back."""
         check_seconds(request.ack_deadline_seconds)
         check_ids(request, request.ack_ids)
         subscription = await self._leases.subscription(call)

@@ -58,10 +58,7 @@ class Streams:
 
     def __init__(self, leases: Leases, calls: Calls, slots: QuotaSlots, relay: Relays | None = None) -> None:
         """`slots` are those of projects for streams; `relay` is needed where other nodes own subscriptions."""
-        self._slots = slots
-        self._relay = relay
-        self._leases = leases
-        self._calls = calls
+        self._slots, self._relay, self._leases, self._calls = slots, relay, leases, calls
         self._spreads: dict[SubscriptionId, _Spread] = {}
         self._is_stopping = False
 
@@ -128,8 +125,7 @@ class _Spread:
     """The one task that pulls for all streams of a subscription on this node, and gives each messages in turn."""
 
     def __init__(self, leases: Leases, call: Call, subscription: Subscription) -> None:
-        self.subscription = subscription
-        self._leases = leases
+        self.subscription, self._leases = subscription, leases
         self._path = call.name.path
         self._project = call.project
         self._project_id = call.caller.here.id
@@ -255,9 +251,7 @@ class _Spread:
 
 class _Stream:
     def __init__(self, leases: Leases, call: Call, context: Context, first: Message) -> None:
-        self._leases = leases
-        self._call = call
-        self._context = context
+        self._leases, self._call, self._context = leases, call, context
         self.holder = holder_of(call.caller)
         self.seconds: int = first.stream_ack_deadline_seconds
         most, size = first.max_outstanding_messages, first.max_outstanding_bytes

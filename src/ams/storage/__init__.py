@@ -10,6 +10,5 @@ files            every call by which log files and files beside the databases to
 free_space       what may grow on a disk that is nearly full, and the reserve for what must go on
 secrets          tokens and other secrets: made, encrypted, and found by a keyed hash
 postgresql       connections to PostgreSQL: sessions, time limits, connecting again, and errors that pass
-coalescing       one request to a broker or a database for many callers
 export_format    the lines of an export
 """

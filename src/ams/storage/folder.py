@@ -194,9 +194,8 @@ class DataCheck:
         self, folders: Sequence[str], databases: Sequence[str], files: Callable[[], Sequence[str]] = tuple
     ) -> None:
         """Remember what there is; `files` names those that must be there now. Raises `OSError` for what is missing."""
-        self._files = files
+        self._files, self._databases = files, databases
         self._gone: set[str] = set()  # missing at the last look: one that is being removed may still be named
-        self._databases = databases
         self._before = {path: _identity(path) for path in (*folders, *databases)}
         self._found: str | None = None
         self._looked_at = time.monotonic()

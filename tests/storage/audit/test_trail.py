@@ -18,9 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from ams.core.attempts import Attempts
 from ams.core.clock import DAY, ManualClock, Milliseconds, publish_time
 from ams.core.errors import OUTCOME_UNKNOWN, RegistryUnavailable
+from ams.core.rate import Attempts
 from ams.core.supervisor import Supervisor
 from ams.http.auditing import CUT_SHORT
 from ams.storage.audit.event import FAILED, REFUSED, moment, read, result_of, written

@@ -32,7 +32,7 @@ from ams.authn.certificates.der import to_der
 from ams.authn.certificates.reading import ComparableName, Facts, Refusal, load, quietly, read_der, subject_of
 from ams.authn.values import UNREADABLE
 from ams.core.clock import Clock, Milliseconds
-from ams.outgoing.sharing import Shared
+from ams.core.coalescing import Shared
 
 logger = structlog.get_logger("ams.authn.certificates")
 

@@ -77,7 +77,7 @@ class SqliteStore:
     """Runs work in threads against a file. On a full disk, it is tried once more with the reserve of `space`."""
 
     def __init__(self, url: str, schema: Schema, space: FreeSpace) -> None:
-        self._schema = schema
+        self._schema, self._space = schema, space
         self._engine = _engine(url)
         # SQLite names no constraint that is broken, but its columns.
         self._unique = {
@@ -86,7 +86,6 @@ class SqliteStore:
             for rule in (*table.constraints, *table.indexes)
             if isinstance(rule, UniqueConstraint) or (isinstance(rule, Index) and rule.unique)
         }
-        self._space = space
         self._refusal: str | None = None
         self._commits = Commits()
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="registry-writer")

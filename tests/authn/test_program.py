@@ -16,8 +16,7 @@ import httpx
 import pytest
 
 from ams.authn.program import AuthnFolder, Running, bearable, running
-from ams.authn.settings import AuthnSettings
-from ams.authn.settings_import import WITHOUT_MONGO, WITHOUT_OIDC, converted, imported
+from ams.authn.settings import WITHOUT_MONGO, WITHOUT_OIDC, AuthnSettings, converted, imported
 from ams.core.errors import BadSettings, Unusable
 from ams.core.settings import Seconds
 from ams.core.supervisor import Supervisor

@@ -16,9 +16,9 @@ import pytest
 
 from ams.client import AsyncClient, Client, Message, ReceivedMessage, RetryLater, Worked
 from ams.client.errors import AckTimeout, Conflict, NotFound
+from ams.client.messages import Limits
 from ams.client.plans import Pause, Send
 from ams.client.transport import AsyncConnections
-from ams.client.work import Limits
 from tests.client.faces import open_client
 from tests.client.handlers import FASTER, Handler, backlog, let_time_pass_faster, made, passing, publish
 from tests.support.documents import environment

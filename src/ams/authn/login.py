@@ -149,7 +149,6 @@ class Login:
         raise errors.BadRequest("No certificate provided")
 
     def _subject(self, leaf: x509.Certificate, attempt: "_Attempt") -> tuple[bytes, Subject]:
-        """Return the subject. A certificate that logged in lately does not fail for others at its address."""
         try:
             fingerprint, subject = self._subjects.of(leaf)
         except errors.CertificateRefused:
@@ -346,7 +345,6 @@ def _token(answer: Response, field: str) -> str:
 
 
 def _request(path: str, method: values.AuthMethod, unique_key: str) -> httpcore.Request:
-    """Return a request; raise `ServiceFailed` for an auth method that holds what cannot be sent."""
     try:
         target = quote(path, safe=_SENT_AS_THEY_ARE).replace("{{identifier}}", quote(unique_key, safe=""))
         if method.type == values.API_KEY:

@@ -9,13 +9,21 @@ from typing import TypeVar, Unpack
 from ams.client import wire
 from ams.client.bearer import AsyncBearer
 from ams.client.errors import Closed
-from ams.client.messages import Acknowledged, Message, ReceivedMessage, ack_ids_of
+from ams.client.messages import (
+    Acknowledged,
+    AsyncHandler,
+    Limits,
+    Message,
+    ReceivedMessage,
+    Worked,
+    WorkOptions,
+    ack_ids_of,
+)
 from ams.client.plans import DEFAULT, Consuming, Deliver, OnRetry, Outcome, Plan, Planner, Retry
 from ams.client.transport import AMS, AsyncConnections, base, beside, host, trust
 from ams.client.wire import Offsets
 from ams.client.wire import authn as logins
 from ams.client.wire.call import Call
-from ams.client.work import AsyncHandler, Limits, Worked, WorkOptions
 
 T = TypeVar("T")
 

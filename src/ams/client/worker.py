@@ -23,35 +23,24 @@ from typing import Any, NamedTuple
 
 from ams.client import wire
 from ams.client.errors import AckTimeout, ClientError, Closed, Conflict, InvalidInput
-from ams.client.messages import ReceivedMessage
+from ams.client.messages import AsyncHandler, Handler, Limits, ReceivedMessage, RetryLater, Worked
 from ams.client.plans import BREATH, NAMED_IDS, Plan, Planner, Retry
 from ams.client.transport import AsyncConnections, Connections
-from ams.client.work import AsyncHandler, Handler, Limits, RetryLater, Worked
 
-PATIENT = Retry(attempts=None, total=math.inf, longest=4.0)
-"""While there is work, the service is waited for."""
-LOOKS = 10
-"""How often leases are looked at while one lasts."""
-STOP_LOOKS = 0.1
-"""Seconds between two looks at what says that work is to stop."""
-LAST_PULL = 0.5
-"""Seconds that a pull under way is given when work is to stop: what it brings is given back."""
-GIVE_BACK = 5.0
-"""Seconds for giving back what is left at the end."""
+PATIENT = Retry(attempts=None, total=math.inf, longest=4.0)  # while there is work, the service is waited for
+LOOKS = 10  # how often leases are looked at while one lasts
+STOP_LOOKS = 0.1  # seconds between two looks at what says that work is to stop
+LAST_PULL = 0.5  # seconds that a pull under way is given when work is to stop: what it brings is given back
+GIVE_BACK = 5.0  # seconds for giving back what is left at the end
 
 logger = logging.getLogger("ams.client")
 
 
 class _Verdict(NamedTuple):
-    """What is said to the service of a message."""
-
-    counted: str
-    """The field of `Worked`."""
+    counted: str  # the field of `Worked`
     acknowledged: bool = False
-    failed: bool = True
-    """Of one that is not acknowledged: whether it counts as a failure."""
-    delay: float | None = None
-    """Seconds after which one that failed comes again; None: as the retry policy says."""
+    failed: bool = True  # of one that is not acknowledged: whether it counts as a failure
+    delay: float | None = None  # seconds after which one that failed comes again; None: as the retry policy says
 
 
 _WORKED = _Verdict("worked", acknowledged=True)
@@ -62,16 +51,11 @@ _NOT_BEGUN = _Verdict("given_back", failed=False)
 
 @dataclass(slots=True, eq=False)
 class _Held:
-    """A message on lease."""
-
     message: ReceivedMessage
     since: float
-    ends: float
-    """When its lease ends at the earliest; monotonic seconds, as all times here."""
-    lost: bool = False
-    """True if the lease is known to have ended."""
-    is_settled: bool = False
-    """True if there is a verdict on it."""
+    ends: float  # when its lease ends at the earliest; monotonic seconds, as all times here
+    lost: bool = False  # true if the lease is known to have ended
+    is_settled: bool = False  # true if there is a verdict on it
 
 
 class AsyncWorker:
@@ -245,7 +229,6 @@ class AsyncWorker:
     # Settling
 
     def _settle(self, held: _Held, verdict: _Verdict) -> None:
-        """Let the first verdict on a message be sent."""
         if held.is_settled:
             return
         held.is_settled = True
@@ -259,7 +242,6 @@ class AsyncWorker:
             self._settle(each, _NOT_BEGUN)
 
     async def _say(self) -> None:
-        """Send verdicts, those of one kind together."""
         while True:
             await self._to_say.wait()
             self._to_say.clear()
@@ -425,7 +407,6 @@ class _Threads:
             each.start()
 
     async def handle(self, message: ReceivedMessage) -> None:
-        """Handle a message in a thread; raise what the handler raises."""
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[Exception | None] = loop.create_future()
 

@@ -29,10 +29,8 @@ from ams.wire.authn import Token as Token
 
 N = TypeVar("N", str, str | None)
 
-X509 = "x509"
-"""The auth type of logins by certificate."""
-NAME_RULE = "letters, digits, '.', '_' and '-'"
-"""What names are made of, for people."""
+X509 = "x509"  # the auth type of logins by certificate
+NAME_RULE = "letters, digits, '.', '_' and '-'"  # what names are made of, for people
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _MADE, _GONE = frozenset({201, 200}), frozenset({204, 200})
@@ -208,7 +206,6 @@ def _binding_path(name: str) -> str:
 
 
 def _new(kind: str, name: N) -> N:
-    """Return a name; raise `InvalidInput` for one that nothing new may have."""
     if name is not None and not is_name(name):
         raise InvalidInput(f"Invalid {kind} name: {NAME_RULE}", 400, "BAD REQUEST")
     return name

@@ -77,7 +77,6 @@ class Machine:
         return subprocess.run(command, cwd=self.clone, env={"PATH": str(self._bin)}, **options)
 
     def called(self, name: str) -> list[str]:
-        """Return what a program was called with."""
         lines = self._log.read_text().splitlines() if self._log.exists() else []
         return [line.partition(" ")[2] for line in lines if line.startswith(f"{name} ")]
 

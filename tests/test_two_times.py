@@ -50,7 +50,6 @@ def days_left(certificate: Certificate, clock: ManualClock) -> int:
 
 
 def served(context: ssl.SSLContext) -> bytes:
-    """Return the certificate that a server's context shows."""
     to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
     trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE

@@ -71,7 +71,6 @@ PUBLISH = {"messages": [{"data": base64.b64encode(bytes(1_000_000)).decode()}]}
 
 
 def furnish(client: httpx.Client, project: str) -> None:
-    """Have a project with topic t, subscription s, and 13 MB of messages."""
     client.post(f"/projects/{project}", json={}).raise_for_status()
     client.put(f"/projects/{project}/topics/t").raise_for_status()
     topic = {"topic": f"projects/{project}/topics/t"}

@@ -186,7 +186,6 @@ OWN, FOREIGN, UNKNOWN = ProjectName("own"), ProjectName("foreign"), ProjectName(
 
 
 async def outcome(admission: Admission, line: Line, token: str | None, project: ProjectName) -> str:
-    """Return the status a request gets: 200, 401, 403 or 404."""
     try:
         await admission.admit(line.action, token, project if line.in_project else None)
     except NotAuthenticated:

@@ -75,7 +75,6 @@ async def setup(registry: Registry) -> AsyncIterator[LoginSetup]:
 
 @pytest.fixture
 async def creating(setup: LoginSetup) -> LoginSetup:
-    """A setup whose issuer makes users."""
     setup.known = [CREATING]
     for name in ("P", "Q"):
         await make_project(setup.registry, name)

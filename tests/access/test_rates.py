@@ -58,7 +58,6 @@ def test_the_time_of_day_does_not_matter() -> None:
 
 
 def asked(rate: SharedRate, user: str, project: str = "P") -> bool:
-    """Ask once, and take what is allowed."""
     if not rate.allows(project, user):
         return False
     rate.take(project, user)
@@ -159,7 +158,6 @@ def test_keys_and_projects_do_not_share_and_those_that_nobody_asks_are_forgotten
 
 
 def caller(request: str) -> Caller:
-    """Return who makes a request: a user, or `-` for the service token, and perhaps a project."""
     user, project = [*request.split(), ""][:2]
     place = Project(ProjectId(project), ProjectName(project), "", 0, 0, None) if project else None
     known = user != "-"

@@ -221,7 +221,6 @@ class Port:
     has_tls: bool = False
 
     async def connect(self, source: str = HERE) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Return a connection on which nothing is said, a handshake neither."""
         return await asyncio.open_connection(HERE, urlsplit(self.url).port, local_addr=(source, 0))
 
     async def open(self, source: str = HERE) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

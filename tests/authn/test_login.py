@@ -43,8 +43,6 @@ NOW_MS = int(NOW.timestamp() * 1000)
 
 @dataclass
 class World:
-    """What certificates, authorities and services there are."""
-
     authority: Authority
     jane: Credentials
     folder: Path
@@ -72,8 +70,6 @@ def service(world: World) -> Receiver:
 
 @dataclass
 class LoginService:
-    """The certificate service without its doors."""
-
     store: Store
     login: Login
     clock: ManualClock
@@ -81,7 +77,6 @@ class LoginService:
     world: World
 
     async def offer(self, *auth_types: str, host: str = "localhost", **other: bool) -> None:
-        """Make the service type."""
         settings = AuthnSettings(supported_auth_types=("x509", "other"))
         await ServiceTypes(self.store, settings).create(
             ServiceTypeFields(
@@ -96,12 +91,10 @@ class LoginService:
         return found
 
     async def reach(self) -> None:
-        """Make the auth method."""
         fields = AuthMethodFields(host="localhost", port=self.world.service.port, headers={"x-api-key": SECRET})
         await AuthMethods(self.store).create(await self.service_type(), fields)
 
     async def bind(self, certificate: x509.Certificate, name: str = "jane") -> Binding:
-        """Bind a certificate."""
         fields = BindingFields(
             service_uuid=(await self.service_type()).uuid, host="localhost", unique_key="u-1", auth_type="x509",
             auth_identifier=of_certificate(certificate.subject),
@@ -109,11 +102,9 @@ class LoginService:
         return await Bindings(self.store).create(name, fields)
 
     async def rebind(self, **changes: str) -> None:
-        """Change Jane's binding."""
         await Bindings(self.store).update(await self.binding(), BindingFields(**changes))
 
     async def ask(self, shown: Credentials | None = None, *, address: str = ADDRESS, host: str = "localhost") -> str:
-        """Log in as Jane, or as somebody else."""
         leaf = (shown or self.world.jane).certificate
         return await self.login.token("ams", host, Peer(address, Presented(leaf)))
 
@@ -134,7 +125,6 @@ class LoginService:
 async def site(
     world: World, service: Receiver, tmp_path: Path, request: pytest.FixtureRequest
 ) -> AsyncIterator[LoginService]:
-    """A service that has nothing yet, made with the options that a test is marked with."""
     options = {"per_minute": 30, "seconds": 5.0, "token_seconds": 0.0} | getattr(request, "param", {})
     clock = ManualClock(NOW_MS)
     store = await Store.open(sqlite_url(str(tmp_path / "authn.db")), bytes(32), clock=clock)
@@ -155,7 +145,6 @@ async def site(
 
 @pytest.fixture
 async def ready(site: LoginService) -> LoginService:
-    """A service with all that Jane needs."""
     await site.offer()
     await site.reach()
     await site.bind(site.world.jane.certificate)

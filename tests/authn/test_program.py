@@ -172,7 +172,6 @@ NEW = {"authn.key": 0o600, "authn.seal": 0o600, "authn.lock": 0o600, "authn-audi
 
 
 def asked(url: str, ca: str, **headers: str) -> tuple[int, str]:
-    """Ask once; return status and body."""
     secure = ssl.create_default_context(cafile=ca)
     answer = httpx.get(url, headers=headers, verify=secure, trust_env=False, timeout=60)
     return answer.status_code, answer.text

@@ -237,7 +237,6 @@ def test_a_reader_that_goes_away_ends_it_quietly(environment: dict[str, str]) ->
 
 
 def complete(ams: Ams, line: str, **variables: str) -> list[str]:
-    """Return what bash would be offered at the end of the line."""
     words = line.split(" ")
     ran = ams(_AMS_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD=str(len(words) - 1), **variables)
     assert (ran.returncode, ran.stderr) == (0, "")

@@ -23,7 +23,6 @@ from tests.support.texts import DECODED
 
 
 def structs(package: types.ModuleType) -> Iterator[type[msgspec.Struct]]:
-    """Every struct that the modules of a package define."""
     for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
         for value in vars(importlib.import_module(found.name)).values():
             if isinstance(value, type) and issubclass(value, msgspec.Struct) and value.__module__ == found.name:

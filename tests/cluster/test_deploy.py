@@ -54,7 +54,6 @@ def fetch(url: str) -> str:
 
 
 def printed(text: str) -> set[str]:
-    """The figures of a text; also those that only describe themselves, as nothing was counted yet."""
     described = set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))
     return described | {re.split(r"[{ ]", line)[0] for line in text.splitlines() if not line.startswith("#")}
 

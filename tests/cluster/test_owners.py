@@ -84,7 +84,6 @@ def publish(client: Client, sub: str, *data: str) -> None:
 
 
 def pulled(answer: httpx.Response) -> dict[str, str]:
-    """Return what a pull gave: data, and the id to acknowledge it by."""
     found = answer.raise_for_status().json()["receivedMessages"]
     return {base64.b64decode(each["message"]["data"]).decode(): each["ackId"] for each in found}
 

@@ -87,7 +87,6 @@ class Behind(Served):
 
 @pytest.fixture(scope="module")
 def strict(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[Behind]:
-    """A service with small limits, and topic T in project P."""
     folder = tmp_path_factory.mktemp("single")
     context = ssl.create_default_context(cafile=authority.ca)
     context.sslsocket_class = Line

@@ -79,7 +79,6 @@ def main() -> None:
 
 
 def _work(service: LiveService, seconds: float) -> None:
-    """Publish a wave of readings, of which one subscription takes all and another falls behind."""
     with Client(service.base_url, service.token) as client:
         client.call(create_project(PROJECT, "Sensors in beds, and who waters them"))
         project = client.project(PROJECT)

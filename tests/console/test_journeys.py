@@ -35,7 +35,6 @@ def endpoints(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiving]:
 
 @pytest.fixture(scope="module")
 def issuer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
-    """Run a real OpenID Connect issuer; give its address, and the port on which its client is to be."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     subprocess.run(["scripts/console", "packages"], cwd=ROOT, check=True, timeout=100, stdout=subprocess.DEVNULL)
@@ -52,7 +51,6 @@ def issuer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]
 def service(
     tmp_path_factory: pytest.TempPathFactory, endpoints: Receiving, issuer: tuple[str, int]
 ) -> Iterator[LiveService]:
-    """Run a service that delivers to loopback and believes the issuer."""
     subprocess.run(["scripts/console"], cwd=ROOT, check=True, timeout=100, stdout=subprocess.DEVNULL)
     folder = tmp_path_factory.mktemp("journeys")
     url, port = issuer

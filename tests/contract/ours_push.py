@@ -67,7 +67,6 @@ BEATING = [
 
 
 def wait(by: str = "pw", **body: object) -> Ask:
-    """One that does not wait for long."""
     return post("/push:wait", {"subscriptions": [], **body}, by)
 
 
@@ -164,7 +163,6 @@ MINE = "projects/$P/subscriptions/S:"
 
 
 def refuse(by: str = "worker", **fields: Any) -> Ask:
-    """Say that the message that was pulled last was refused."""
     return dead_letter(**{"ackId": "$ack_0", "by": by, **fields})
 
 

@@ -81,7 +81,6 @@ class Runner:
             self._expect(step, answer)
 
     def must(self, ask: Ask) -> None:
-        """Send a request that has to succeed."""
         self._expect(ask, None)
 
     def _times(self) -> dict[str, str]:

@@ -230,7 +230,6 @@ def tree(folder: Path, text: str | bytes) -> Value:
 
 
 def refused(folder: Path, text: str | bytes) -> str:
-    """Return what is said of a file that cannot be read, without the folder."""
     with pytest.raises(BadDocument) as raised:
         tree(folder, text).plain()
     return str(raised.value).replace(f"{folder}/", "")

@@ -188,7 +188,6 @@ def closes_connection(answer: Answer) -> bool:
 
 
 def requests(token: str) -> Mapping[str, bytes]:
-    """Return the table for publish, pull and acknowledge; asked again, each is answered the same."""
     key = b"x-api-key: %b\r\n" % token.encode()
     once = key + b"Idempotency-Key: packets\r\n"
     publish = table(_TOPIC, b'{"messages":[{"data":"aGVsbG8="}]}', once)

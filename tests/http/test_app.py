@@ -157,7 +157,6 @@ EXPOSED = b"x-request-id, date, retry-after, etag"
 
 
 async def answered(app: App, method: str, *headers: tuple[bytes, bytes]) -> dict[Any, Any]:
-    """Return the status and the headers of the answer to a page."""
     send, page = AsyncMock(), (b"origin", b"https://page.example")
     await app({"type": "http", "method": method, "path": "/", "headers": [page, *headers]}, NONE, send)
     start = send.call_args_list[0].args[0]

@@ -60,7 +60,6 @@ def issuer(clock: list[ManualClock]) -> ExampleIssuer:
 
 
 def of_file(folder: Path, egi: ExampleIssuer) -> dict[str, str]:
-    """Return settings with a file that names an issuer."""
     (folder / "issuers.toml").write_text(f'[[issuer]]\nname = "egi"\nurl = "{egi.url}"\naudiences = ["ams"]\n')
     return {"issuers_file": str(folder / "issuers.toml"), "issuers_allow": "127.0.0.0/8"}
 

@@ -26,8 +26,6 @@ BUSY = Response(503, b"busy", ((b"Retry-After", b"2"),))
 
 
 class Nodes(HttpClient):
-    """Other nodes, with the answers that a test gives them."""
-
     def __init__(self, *answers: Response | Exception) -> None:
         self.answers = list(answers)
         self.asked: list[httpcore.Request] = []

@@ -49,7 +49,6 @@ async def warm_way(tmp_path: Path) -> AsyncIterator[Way]:
 
 
 async def statuses(way: Way, *packets: bytes) -> list[int]:
-    """Return the status of the answer to each, on a connection of its own."""
     return [int((await way.told([packet]))[0].split()[1]) for packet in packets]
 
 

@@ -223,7 +223,6 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def publish(service: Served, body: bytes, coding: str | None = "gzip") -> tuple[int, str]:
-    """Return the status and the text of an error."""
     fields = {"x-api-key": SERVICE_TOKEN} | ({} if coding is None else {"content-encoding": coding})
     url = f"{service.run.base_url}/v1/projects/P/topics/T:publish"
     answer = httpx.post(url, content=body, headers=fields, trust_env=False, timeout=PATIENCE_SECONDS)

@@ -24,7 +24,6 @@ PATIENCE = 0.5  # seconds that the impatient service waits for a request that ha
 
 @pytest.fixture(scope="module")
 def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A service with small limits, and topic T in project P."""
     limits = {"max_connections": 50, "max_header_bytes": 4096, "max_body_bytes": 100_000}
     with served(tmp_path_factory.mktemp("strict") / "ams-data", trusted_proxies="127.0.0.1", **limits) as service:
         furnish(service)
@@ -46,7 +45,6 @@ def furnish(service: Served) -> None:
 
 
 def ask(service: Served, method: str = "GET", path: str = "/v1/version", body: bytes | None = None) -> int:
-    """Ask as somebody who behaves; return the status."""
     connection = http.client.HTTPConnection("localhost")
     connection.sock = connect(service)
     with contextlib.closing(connection):
@@ -59,7 +57,6 @@ def connect(service: Served) -> socket.socket:
 
 
 def everything(client: socket.socket) -> bytes:
-    """Read until the service closes the connection."""
     parts = []
     with contextlib.suppress(ConnectionError):
         while part := client.recv(65536):
@@ -150,7 +147,6 @@ def test_no_bytes_make_the_service_fail(strict: Served, said: bytes) -> None:
 
 
 def offered(name: str) -> bytes:
-    """Return a request that makes a project and offers to upgrade."""
     return (
         f"POST /v1/projects/{name} HTTP/1.1\r\nHost: x\r\nx-api-key: {SERVICE_TOKEN}\r\nConnection: Upgrade\r\n"
         'Upgrade: h2c\r\nContent-Length: 22\r\n\r\n{"description":"kept"}'
@@ -328,7 +324,6 @@ CHUNKED = PUBLISH.partition(b"Content-Length")[0] + b"Transfer-Encoding: chunked
 
 @pytest.fixture(scope="module")
 def ending(service: Served) -> Served:
-    """The service, with a topic, and a subscription to one without messages."""
     service.ask("POST", "/projects/half", {})
     for name in ("t", "u"):
         service.ask("PUT", f"/projects/half/topics/{name}")
@@ -337,7 +332,6 @@ def ending(service: Served) -> Served:
 
 
 def told(address: tuple[str, int], said: bytes) -> bytes:
-    """Send, end one's own side, and return all that comes."""
     with socket.create_connection(address, timeout=PATIENCE_SECONDS) as client:
         client.sendall(said)
         client.shutdown(socket.SHUT_WR)

@@ -31,8 +31,6 @@ P, Q = ("P", "u"), ("Q", "u")
 
 
 class Sender:
-    """Sends one body, and notes whether anything of it was received."""
-
     def __init__(self, size: int, *, is_chunked: bool = False, coding: bytes = b"") -> None:
         self.is_received = False
         self.body = b"x" * size
@@ -60,7 +58,6 @@ def begin(bodies: Bodies, sender: Sender, holders: Holders = P) -> "asyncio.Task
 
 
 async def is_read(bodies: Bodies, size: int, holders: Holders = P) -> bool:
-    """Return whether a body is read without a wait."""
     sender = Sender(size)
     reading = begin(bodies, sender, holders)
     for _ in range(10):

@@ -43,8 +43,6 @@ _number = itertools.count(1)
 
 
 class Topic:
-    """A topic of its own in a service, and who may read it."""
-
     def __init__(self, service: Served, http: httpx.AsyncClient) -> None:
         self.service, self.http = service, http
         self.read = f"/v1/projects/read-{next(_number)}/topics/t:read"

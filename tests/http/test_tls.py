@@ -14,7 +14,6 @@ from ams.http.tls import Certificate, self_signed
 
 
 def served_certificate(certificate: Certificate, ca: str, host: str) -> bytes:
-    """Do a real handshake and return what the server showed."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def answer() -> None:

@@ -46,7 +46,6 @@ class View:
         return "", None
 
     async def until(self, name: str) -> Any:
-        """Return what the next event of a name says."""
         while True:
             found, said = await self.event()
             assert found, f"the stream ended before {name}"

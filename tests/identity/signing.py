@@ -41,7 +41,6 @@ def signed(claims: Mapping[str, Any] = SAID, algorithm: str = "ES256", **headers
 
 
 def signed_bytes(payload: bytes, algorithm: str = "ES256", **headers: object) -> str:
-    """Return a token of bytes that need not be what a payload must be."""
     key = private_key("RS256" if algorithm[0] in "RP" else algorithm)
     return jwt.PyJWS().encode(payload, key, algorithm, headers=headers)
 

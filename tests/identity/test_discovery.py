@@ -31,7 +31,6 @@ from tests.identity.conftest import LOOPBACK
 
 
 def says(example: ExampleIssuer, **said: object) -> None:
-    """Let the example describe itself like this; `...` leaves something out."""
     described = {"issuer": example.url, "jwks_uri": f"{example.url}/jwks", **said}
     described = {name: value for name, value in described.items() if value is not ...}
     example.instead[DISCOVERY] = IssuerResponse(200, json.dumps(described).encode())

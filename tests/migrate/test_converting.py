@@ -107,7 +107,6 @@ LATER = datetime(2024, 1, 1, tzinfo=UTC)
 
 
 def pushed(done: Converted, *names: str) -> list[Any]:
-    """Return fields of how the only subscription is pushed."""
     return [getattr(done.subscriptions[0].push, name) for name in names]
 
 

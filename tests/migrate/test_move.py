@@ -40,8 +40,6 @@ def record(number: int, second: int) -> bytes:
 
 
 class Original:
-    """What an installation of the reference holds."""
-
     def __init__(self, uri: str, servers: str) -> None:
         self.uri, self.servers = uri, servers
         self.project, self.ann = str(uuid.uuid4()), str(uuid.uuid4())

@@ -31,8 +31,6 @@ URL = "https://receiver.example.org/in"
 
 @dataclass
 class Api:
-    """The old service as an administrator asks it."""
-
     base: str
     ca: str
 

@@ -173,7 +173,6 @@ class Origin:
 
 @contextlib.asynccontextmanager
 async def serving(reply: Reply, **options: Any) -> AsyncIterator[Origin]:
-    """Serve, and close the client made with these options in the end."""
     origin = Origin(reply, HttpClient(LOOPBACK, **options))
     origin.server = server = await asyncio.start_server(origin.serve, "127.0.0.1", 0)
     origin.port = server.sockets[0].getsockname()[1]

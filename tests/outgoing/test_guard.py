@@ -83,8 +83,6 @@ def test_a_missing_ca_file_stops_the_start_in_one_line(tmp_path: Path) -> None:
 
 
 class Names:
-    """Finds addresses; names that begin with `slow` take until the gate opens."""
-
     def __init__(self) -> None:
         self.gate = threading.Event()
         self.asked: list[str] = []

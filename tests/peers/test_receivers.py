@@ -153,7 +153,6 @@ def has_the_headers_of_a_delivery(delivery: Delivery) -> None:
 
 
 def items(came: list[Delivery]) -> list[Mapping[str, Mapping[str, str]]]:
-    """Return what lists held, one after the other."""
     return [item for each in came for item in json.loads(each.body)["messages"]]
 
 

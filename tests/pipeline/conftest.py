@@ -53,7 +53,6 @@ def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkClu
 
 @pytest.fixture
 def garden(service: Served) -> Iterator[Garden]:
-    """A project of its own on that service."""
     with Client(service.run.base_url, service.token) as client:
         yield make_garden(service, client, f"garden-{next(_numbers)}")
 
@@ -92,6 +91,5 @@ def runs(spark: SparkSession, garden: Garden, tmp_path: Path) -> Runs:
 
 @pytest.fixture
 def database(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A database that the environment names as the one for results."""
     monkeypatch.setenv("AMS_PIPELINE_DATABASE", postgres_url)
     return postgres_url

@@ -33,8 +33,6 @@ DAMAGES = ("gone", "empty", "all but the last line")
 
 
 class Keeper:
-    """Runs that archive a garden into one folder."""
-
     def __init__(self, garden: Garden, folder: Path) -> None:
         self.garden = garden
         self.path = folder / "archive"
@@ -65,7 +63,6 @@ def keeper(garden: Garden, tmp_path: Path) -> Keeper:
 
 
 def before_first_read(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
-    """Do something when a run begins to read its first batch, once."""
     whole, first = Fetch.batches, iter([act])
 
     def batches(self: Fetch) -> Any:

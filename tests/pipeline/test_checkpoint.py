@@ -28,7 +28,6 @@ def changed(**what: object) -> Identity:
 
 
 def begun(work: Path) -> Path:
-    """Let a run of MINE have planned its first batch in a folder."""
     guard(work, MINE)
     (work / "checkpoint" / "offsets").mkdir(parents=True)
     (work / "checkpoint" / "offsets" / "0").touch()

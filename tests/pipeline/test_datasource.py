@@ -26,7 +26,6 @@ TWO = HERE | {"topic": "plants, meadow/birds"}
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Stand in an empty folder."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -143,7 +142,6 @@ ALL = ReadAllAvailable()
 
 @pytest.fixture
 def three(garden: Garden) -> Garden:
-    """A garden with three messages on plants, published seconds apart, and one on birds."""
     garden.topic("plants", numbered(1), numbered(1, 1), numbered(1, 2))
     garden.topic("birds", numbered(1))
     return garden

@@ -80,7 +80,6 @@ def headers(first: int, stop: int, end: int) -> dict[str, str]:
 
 
 def stream(*pieces: Sequence[int]) -> bytes:
-    """Return an answer in Arrow with a record batch for each piece."""
     return written(*(arrow.batch([stored(offset) for offset in piece]) for piece in pieces))
 
 

@@ -81,7 +81,6 @@ FROM sizes JOIN busiest USING ({keys}) GROUP BY {keys} ORDER BY {keys}
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Messages of two topics, three publishers and ten days of March."""
     chance = random.Random(7)
     begin = datetime(2024, 3, 1, tzinfo=UTC)
     rows = [
@@ -199,7 +198,6 @@ def test_the_table_has_each_month_as_it_was_reported_last(spark: SparkSession, t
 
 
 def keep(spark: SparkSession, archive: Path, number: int, time: datetime) -> None:
-    """Archive a message of three bytes."""
     row: dict[str, object] = {
         **dict.fromkeys(MESSAGES.names), "project": "garden", "topic": "plants", "offset": number,
         "message_id": str(number), "publish_time": time, "attributes": {}, "data": b"dry",

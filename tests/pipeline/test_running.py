@@ -53,7 +53,6 @@ def wall(site: str, job: int, wall: float, *tags: str) -> dict[str, Any]:
 
 
 def definition(end: str) -> str:
-    """Return the steps of `PLAN` and this end."""
     return PLAN % end.rstrip()
 
 
@@ -203,7 +202,6 @@ sink: {table: plants}
 
 @contextlib.contextmanager
 def running(garden: Garden, folder: Path, *flags: str, group: bool = False) -> Iterator["subprocess.Popen[str]"]:
-    """Run the definition in `w`, with a process group of its own or in that of this process."""
     (folder / "plants.yaml").write_text(DEFINITION)
 
     command = [sys.executable, "-m", "ams.cli.main", "pipeline", "run", "plants.yaml", "--work", "w", *flags]

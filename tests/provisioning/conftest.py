@@ -102,6 +102,5 @@ class Site:
 
 @pytest.fixture
 def egi(project: Project, certificates: CertificateService, listed: Gocdb, provision: Provision) -> Site:
-    """A site whose project has the topic of its endpoints."""
     project.topic(APEL)
     return Site(project, certificates, listed, provision)

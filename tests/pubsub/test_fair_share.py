@@ -130,7 +130,6 @@ class _Showing(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientIntercep
 
 
 async def _ended(calls: list[Any], count: int) -> list[Any]:
-    """Wait until that many calls have ended; return them."""
     waiting = {asyncio.ensure_future(each.code()): each for each in calls}
     await wait_until_async(lambda: sum(each.done() for each in waiting) >= count, SECONDS)
     ended = [call for code, call in waiting.items() if code.done()]

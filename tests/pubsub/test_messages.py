@@ -379,7 +379,6 @@ Acknowledged = Callable[[Any, list[str], list["Future[Any]"]], None]
 
 
 def acknowledged(client: Any, ids: list[str], futures: list["Future[Any]"]) -> None:
-    """Have Google's client acknowledge ids in one call, as it does with those that come together."""
     asked: list[Any] = [AckRequest(each, 0, 0.0, None, future) for each, future in zip(ids, futures, strict=True)]
     client.ack(asked)
 
@@ -509,7 +508,6 @@ def told_to_client(world: World, subscription: str, ask: Acknowledged, ids: list
 
 
 def leased(world: World) -> list[str]:
-    """Publish messages, and return the ids by which they are leased."""
     world.publish(*[b"x"] * MANY)
     found: list[str] = []
     while len(found) < MANY:

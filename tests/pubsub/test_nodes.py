@@ -49,7 +49,6 @@ def channels(nodes: tuple[Served, Served]) -> Iterator[tuple[grpc.Channel, grpc.
 
 
 def make(channel: grpc.Channel, **options: object) -> str:
-    """Make a topic and a subscription of the same name, which the node that is asked owns; return the subscription."""
     name = f"projects/P/subscriptions/own-{next(_numbers)}"
     ask(channel, PUBLISHER + "CreateTopic", pb.Topic.pb()(name=topic_of(name)))
     asked = pb.Subscription.pb()(name=name, topic=topic_of(name), **options)
@@ -68,7 +67,6 @@ def publish(channel: grpc.Channel, name: str, *data: bytes) -> None:
 
 
 def pull(channel: grpc.Channel, name: str, most: int = 100) -> dict[bytes, str]:
-    """Return data and ack ids of what a pull gives at once."""
     request = pb.PullRequest.pb()(subscription=name, max_messages=most, return_immediately=True)
     answer = pb.PullResponse.pb().FromString(ask(channel, SUBSCRIBER + "Pull", request))
     return {each.message.data: each.ack_id for each in answer.received_messages}

@@ -39,7 +39,6 @@ pb: Any = types
 
 
 def ask(world: World, method: str, path: str, body: object = None, **options: Any) -> httpx.Response:
-    """Ask for a path of the project."""
     content = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
     url = f"http://{world.address}/v1/projects/{world.project}{path}"
     return httpx.request(method, url, content=content, trust_env=False, timeout=PATIENCE_SECONDS, **options)
@@ -56,7 +55,6 @@ def error_of(answer: httpx.Response) -> tuple[int, str, str]:
 
 @pytest.fixture
 def client(world: World) -> Iterator[Callable[[Any], Any]]:
-    """What makes clients of Google's library that speak REST."""
     with contextlib.ExitStack() as stack:
 
         def make(kind: Any) -> Any:

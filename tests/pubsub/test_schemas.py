@@ -42,7 +42,6 @@ def committed(world: World, *names: str) -> Schema:
 
 
 def with_topic(world: World, encoding: str = "JSON", **settings: str) -> None:
-    """Make a topic of the schema, and a subscription."""
     said = {"schema": path(world), "encoding": encoding, **settings}
     world.publisher.create_topic(request={"name": world.topic(), "schema_settings": said})
     world.subscriber.create_subscription(request={"name": world.subscription(), "topic": world.topic()})

@@ -78,8 +78,6 @@ async def test_a_client_that_pings_every_ten_seconds_stays(tmp_path: Path) -> No
 
 
 class Context:
-    """A call that came from a proxy."""
-
     def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
         return (("authorization", "Bearer token"), ("x-forwarded-for", "203.0.113.9"), ("user-agent", "other"))
 

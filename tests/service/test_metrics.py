@@ -111,8 +111,6 @@ DAY = HOUR._replace(span="day")
 
 
 class Watch:
-    """A service of which only the clock goes on and the history is measured."""
-
     def __init__(self, cases: UseCases, path: Path) -> None:
         self.cases, self.path = cases, path
         self.history = self.new()

@@ -105,7 +105,6 @@ PAST_RETENTION = 7 * 86_400_000 + 2_000
 
 
 async def lose(use_cases: UseCases, messages: int) -> None:
-    """Publish messages that retention takes."""
     await use_cases.publish(messages)
     use_cases.engines.clock.advance(PAST_RETENTION)
 
@@ -211,7 +210,6 @@ class Site:
         )
 
     async def record(self, event: AuditEvent) -> None:
-        """Keep an event, as the audit trail does."""
         self.events.append(event)
 
     async def made(self, **options: Any) -> Subscription:

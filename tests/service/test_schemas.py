@@ -31,7 +31,6 @@ def validators(use_cases: UseCases) -> Validators:
 
 @pytest.fixture
 async def schemas(use_cases: UseCases, validators: Validators) -> Schemas:
-    """Schema X of objects, attached to the topic."""
     made = Schemas(use_cases.engines.registry, use_cases.engines.log, validators)
     await made.create(use_cases.caller, X, SchemaBody(type="json", schema={"type": "object"}))
     await use_cases.engines.topics.attach_schema(use_cases.caller, TOPIC, "projects/P/schemas/X")

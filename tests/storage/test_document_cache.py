@@ -29,8 +29,6 @@ class Gone(Exception):
 
 
 class Papers(DocumentCache[str, str, str]):
-    """Documents by name. Of two the greater text is the newer one; a file that is whole ends with a full stop."""
-
     max_documents = 3
     retry_ms = RETRY
     refresh_retry_ms = REFRESH_RETRY

@@ -55,7 +55,6 @@ def _go(*arguments: str, **environment: str) -> str:
 
 @contextmanager
 def serving(folder: Path) -> Iterator[str]:
-    """Run the server with one bucket; yields its address."""
     port = free_port()
     folder = folder / "s3"
     (folder / "objects" / BUCKET).mkdir(parents=True)
@@ -185,7 +184,6 @@ def _handler(target: str, rule: Rule) -> type[BaseHTTPRequestHandler]:
                 self._answer(*answer)
 
         def _body(self) -> bytes:
-            """Return the body as it came, in chunks if it came so."""
             if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
                 return self.rfile.read(int(self.headers.get("Content-Length") or 0))
             found = b""

@@ -38,5 +38,4 @@ def append_batches(root: Path | str, count: int, *days: date) -> None:
 
 
 def contents(root: Path | str) -> Counter[tuple[int, date | None]]:
-    """Return the rows of the newest version."""
     return Counter((row["n"], row["day"]) for rows in open_table(str(root)).batches() for row in rows.to_pylist())

@@ -64,8 +64,6 @@ def compiled(definition: str) -> bytes:
 
 
 class Kind:
-    """A schema, and protobuf's own class of its messages."""
-
     def __init__(self, definition: str, name: str) -> None:
         descriptor, pool = compiled(definition), DescriptorPool()
         for each in (*WELL_KNOWN.values(), descriptor):

@@ -250,7 +250,6 @@ async def _register(api: Api) -> None:
 
 
 async def told(api: Api, clock: ManualClock) -> Told:
-    """Ask all there is to ask that moves nothing; return the answers by what was asked."""
     topics = [f"/projects/P/topics/{quote(each)}" for each in (*TOPICS, GOOGLES)]
     subs = [f"/projects/P/subscriptions/{quote(each)}" for each in (*SUBS, GOOGLES)]
     paths = [

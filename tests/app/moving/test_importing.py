@@ -116,7 +116,6 @@ async def test_a_detached_subscription_stands_nowhere_here_either(tmp_path: Path
 
 
 def tail(path: Path, clock: ManualClock, first: int, last: int, *rest: dict[str, object], **log: object) -> str:
-    """Write a file with a log, which is known by its id, and what else there is."""
     data = base64.b64encode(b"hello").decode()
     messages = [line("message", offset=number, time=clock.now - 1000, data=data) for number in range(first, last)]
     return written(path, whole(line("log", project="P", topic="T", first=first, **log), *messages, *rest))

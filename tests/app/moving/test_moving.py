@@ -182,12 +182,10 @@ async def test_a_broken_import_is_not_served_and_goes_on(furnished: Furnished, t
 
 
 def lines(path: Path) -> list[bytes]:
-    """Return what an export says, without when and by whom it was made."""
     return path.read_bytes().splitlines()[1:]
 
 
 def registry_at(url: str) -> dict[str, str]:
-    """Return the settings of a registry at a URL that holds a password."""
     parts = urlsplit(url)
     without = parts._replace(netloc=parts.netloc.replace(f":{parts.password}@", "@"))
     return {"registry": without.geturl(), "registry_password": parts.password or ""}

@@ -374,7 +374,6 @@ def test_a_push_server_is_asked_where_it_is_set_and_believed_only_by_its_certifi
 
 
 def issuers(folder: Path, url: str) -> dict[str, str]:
-    """Write a file that names one issuer, which is on this machine; return the settings that name it."""
     file = folder / "issuers.toml"
     file.write_text(f'[[issuer]]\nname = "egi"\nurl = "{url}"\naudiences = ["ams"]\n')
     return {"issuers_file": str(file), "issuers_allow": "127.0.0.0/8,::1/128"}

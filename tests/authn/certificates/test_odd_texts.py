@@ -151,8 +151,6 @@ extendedKeyUsage = OCSPSigning
 
 
 class OpenSsl:
-    """A CA that the program runs, in a folder."""
-
     def __init__(self, folder: Path, ca: OddAuthority, responder: str) -> None:
         self._folder = folder
         (folder / "config").write_text(OPENSSL_CONFIGURATION.format(responder=responder))

@@ -337,7 +337,6 @@ RESPONDER = "/ocsp"
 
 @pytest.fixture
 def leaf(world: World, publishing: Publishing) -> Credentials:
-    """A certificate with a responder and no list."""
     return world.root.signs(ocsp_urls=[publishing.url(RESPONDER)])
 
 

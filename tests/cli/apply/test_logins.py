@@ -51,7 +51,6 @@ def declared(folder: Path, text: str = TEXT) -> Declared:
 
 
 def there(source: str = "registry", **token: Any) -> Existing:
-    """Return what a service holds on which the declaration was carried out; of the token something else."""
     issuer = wire.Issuer(
         name="checkin", url=URL, audiences=["ams"], client_secret="***", create_users=True, source="registry",
         roles=[wire.RoleRule(entitlement=ENTITLEMENT, project="garden", roles=["consumer", "publisher"])],

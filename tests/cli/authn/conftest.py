@@ -23,7 +23,6 @@ def certificates() -> Iterator[CertificateService]:
 
 @pytest.fixture
 def environment(certificates: CertificateService, tmp_path: Path) -> dict[str, str]:
-    """Return variables that point at it; no AMS is there unless a test says so."""
     return {"HOME": str(tmp_path), "AMS_AUTHN_ENDPOINT": certificates.url, "AMS_AUTHN_KEY": KEY}
 
 

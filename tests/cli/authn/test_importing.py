@@ -24,8 +24,6 @@ Import = Callable[..., Ran]
 
 @pytest.fixture
 def imported(authn: Authn, tmp_path: Path) -> Import:
-    """Import a text as a file of bindings."""
-
     def run(text: str, *arguments: str) -> Ran:
         (tmp_path / "b.csv").write_text(text)
         return authn.run("bindings", "import-csv", "b.csv", *arguments)
@@ -83,8 +81,6 @@ SAN = {"binding_uuid": "old-b", "binding_auth_identifier": "CN=Jane,C=GR"}
 
 
 class Old:
-    """A database of the reference, and the service that it is brought into."""
-
     def __init__(self, authn: Authn, certificates: CertificateService, folder: Path) -> None:
         self.authn, self.certificates, self._folder = authn, certificates, folder
 

@@ -31,7 +31,6 @@ NONE = dict.fromkeys(FIELDS)
 
 
 def read(parse: Any, data: bytes) -> list[Any]:
-    """Return records, and of what is broken the reasons."""
     try:
         return [str(each) if isinstance(each, Broken) else each for each in parse(data, ATTRIBUTES)]
     except Broken as error:
@@ -203,7 +202,6 @@ ROW_SCHEMA = StructType([StructField("number", LongType()), StructField("word", 
 
 
 def read_batch(parse: Parse, *payloads: bytes) -> list[tuple[Any, Any, Any]]:
-    """Return number, payload and reason of each row."""
     at = datetime(2024, 3, 5, tzinfo=UTC)
     place = {"project": "p", "topic": "t", "message_id": "", "publish_time": at, "attributes": []}
     rows = [{**place, "offset": offset, "data": data} for offset, data in enumerate(payloads)]

@@ -58,7 +58,6 @@ def check_row(row: Input, read: Callable[[Any], Any], message: object, plain: ob
 
 
 def check_reason(read: Callable[[Any], Any], value: object, reason: str) -> None:
-    """Check that a message is set aside for a reason."""
     with pytest.raises(Broken) as broken:
         read(value)
     assert str(broken.value) == reason

@@ -221,8 +221,6 @@ def rows_of(database: str) -> Rows:
 
 
 class Expected(NamedTuple):
-    """What the tables must hold, by reading the messages one by one."""
-
     alarms: dict[Any, Any]
     history: set[Any]
     changes: set[Any]

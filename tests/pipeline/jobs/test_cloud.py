@@ -207,8 +207,6 @@ NOTHING = "it describes nothing: no endpoint, share, image or size, and no capac
 
 
 def read(data: bytes) -> dict[str, Any]:
-    """Read a description, without what is null in it."""
-
     def known(value: Any) -> Any:
         if isinstance(value, list):
             return [known(each) for each in value]

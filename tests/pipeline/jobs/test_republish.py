@@ -98,7 +98,6 @@ def _set_aside(spark: SparkSession, work: Path) -> list[tuple[int, str]]:
 
 
 def _published(garden: Garden) -> dict[str, list[str]]:
-    """Return the data of the messages of each topic but the one that was read."""
     found: dict[str, list[str]] = defaultdict(list)
     for topic in garden.client.call(wire.list_topics(garden.name)).topics:
         name = topic.name.rsplit("/", 1)[1]

@@ -54,8 +54,6 @@ class Task:
 
 @dataclass(frozen=True)
 class Stream:
-    """A query that publishes, without Spark."""
-
     garden: Garden
     topic: str
     checkpoint: Path
@@ -320,7 +318,6 @@ def test_what_cannot_be_published_is_said_in_one_line(
 
 
 def _failing_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Fail the first try of each task after its first rows."""
     task = TaskContext.get()
     for number, batch in enumerate(batches):
         if number == 1 and task is not None and task.attemptNumber() == 0:
@@ -329,7 +326,6 @@ def _failing_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
 
 
 def _to_topics(numbers: DataFrame) -> DataFrame:
-    """Even numbers to topic a, odd ones to b."""
     return numbers.select(
         "n", F.col("n").cast("string").alias("data"),
         F.create_map(F.lit("number"), F.col("n").cast("string")).alias("attributes"),
@@ -338,7 +334,6 @@ def _to_topics(numbers: DataFrame) -> DataFrame:
 
 
 def _stream(spark: SparkSession, folder: Path, batches: int, rows: int) -> DataFrame:
-    """A stream whose batches hold `rows` numbers each, in order."""
     folder.mkdir()
     for batch in range(batches):
         lines = (json.dumps({"n": number}) for number in range(batch * rows, (batch + 1) * rows))

@@ -30,7 +30,6 @@ class Leasing:
         return await self.hand_outs.lease(self.target, max_messages=most, max_bytes=2**20)
 
     async def published(self, *numbers: int) -> HandOut:
-        """Publish messages, and lease all that is there."""
         await self.site.publish(*numbers)
         (hand_out,) = await self.lease()
         return hand_out

@@ -59,8 +59,6 @@ async def test_a_line_is_there_when_record_returns_and_the_row_soon(path: str, r
 
 
 class Reserve(FreeSpace):
-    """A full disk with a reserve, perhaps."""
-
     def __init__(self, *, is_there: bool) -> None:
         self.is_there = is_there
 
@@ -366,8 +364,6 @@ async def test_a_change_that_may_be_done_is_an_event_and_no_action_hides_another
 
 
 class FullDisk(FreeSpace):
-    """Has too little space for anything new, as long as a test says so."""
-
     def __init__(self) -> None:
         super().__init__(Disk(), "/", 0)
         self.is_full = True

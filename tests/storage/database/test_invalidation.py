@@ -21,8 +21,6 @@ async def no_fill() -> str | None:
 
 
 class SlowFill:
-    """A query that has read its value and is still on its way back."""
-
     def __init__(self, value: str) -> None:
         self.began = asyncio.Event()
         self.released = asyncio.Event()

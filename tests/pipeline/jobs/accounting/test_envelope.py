@@ -25,8 +25,6 @@ ANYONE = Trust()
 
 
 class Senders:
-    """Keys and certificates in files, and OpenSSL as the senders of records use it."""
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         authority, self.all = Authority.make("ca"), Trust(self.path("ca"), self.key("site"), self.path("site"))

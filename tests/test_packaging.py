@@ -17,7 +17,6 @@ ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "src"
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 DECLARED = PYPROJECT["project"]
-OURS = ("ams", "pyspark_ams")
 WITHOUT_A_SERVICE = ("", "arrow", "postgres", "spark", "tables")
 OF_THE_SERVICE = {
     "alembic", "httptools", "prometheus-client", "pyjwt", "pyopenssl", "sqlalchemy", "starlette", "uvloop",
@@ -71,7 +70,7 @@ def imported_by(roots: Collection[str], without: tuple[str, ...] = ()) -> dict[s
         waiting.extend(".".join(module.split(".")[:length]) for length in range(1, module.count(".") + 1))
         for name in _imports(module):
             top = name.partition(".")[0]
-            if top in OURS:
+            if top in ("ams", "pyspark_ams"):
                 waiting.append(name)
             elif top not in sys.stdlib_module_names:
                 package = canonicalize_name(top)

@@ -288,7 +288,6 @@ async def test_a_project_that_is_deleted_keeps_no_role(creating: LoginSetup, mon
 CI = TokenName("ci")
 P = ProjectName("P")
 GARDEN = {"project": "P", "topic": "garden"}
-PUBLISH = (Right("topics:publish", "projects/P/topics/garden"),)
 
 
 @pytest.fixture
@@ -396,7 +395,7 @@ async def test_a_token_that_was_seen_costs_no_look_into_the_registry(keys: KeySe
 
 async def test_it_has_the_rights_and_the_end_of_the_named_token(keys: KeySetup, anna: User) -> None:
     end = keys.clock.now + 120_000
-    await keys.key(anna, expires_on=end, rights=PUBLISH)
+    await keys.key(anna, expires_on=end, rights=(Right("topics:publish", "projects/P/topics/garden"),))
     token = keys.signed()
 
     caller = await keys.admit(token)

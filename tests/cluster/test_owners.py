@@ -29,7 +29,6 @@ from tests.support.waiting import PATIENCE_SECONDS, wait_until
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
 
 Client = httpx.Client
-PULL_SECONDS = 50.0
 _numbers = count()
 
 
@@ -46,7 +45,7 @@ def settings() -> dict[str, str]:
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory, settings: dict[str, str]) -> Iterator[tuple[Served, Served]]:
     folder = tmp_path_factory.mktemp("nodes")
-    wait = {"pull_wait": PULL_SECONDS}
+    wait = {"pull_wait": 50.0}
     with node_served(folder / "one", settings, **wait) as one, node_served(folder / "two", settings, **wait) as two:
         with client_of(one.run.base_url) as client:
             client.post("/P", json={}).raise_for_status()

@@ -4,7 +4,6 @@ from ams import __version__
 from tests.contract.rows import *
 
 NEVER = "0001-01-01T00:00:00Z"
-TEXT = Like("[A-Z].+[.]")
 OF_PROJECT, OF_TOPIC, OF_SUBSCRIPTION = PROJECT + ":metrics", TOPIC + ":metrics", SUBSCRIPTION + ":metrics"
 WATCH = PROJECT + ":watch"
 HISTORY = PROJECT + ":history"
@@ -13,7 +12,7 @@ HISTORY = PROJECT + ":history"
 def metric(resource: str, name: str, short: str, *points: tuple[str, object], kind: str = "counter") -> object:
     return {
         "metric": f"{resource}.{short}", "metric_type": kind, "value_type": "int64" if kind == "counter" else "float64",
-        "resource_type": resource, "resource_name": name, "description": TEXT,
+        "resource_type": resource, "resource_name": name, "description": Like("[A-Z].+[.]"),
         "timeseries": [{"timestamp": moment, "value": value} for moment, value in points],
     }  # fmt: skip
 

@@ -34,7 +34,6 @@ NOT_CHANGED = {"cli", "client", "kafka"}  # folders whose errors the tests that 
 MARKS = "not kafka and not postgres and not spark and not long and not alone"
 MOST_TESTS = 60  # tests that are run for a change, of all that evaluate it
 AT_A_TIME = 2  # changes that are tried side by side
-_SECONDS = 1800
 _SWITCH = "change_or_not"
 
 
@@ -210,7 +209,7 @@ def _pytest(folder: Path, arguments: list[str], **environment: str) -> "subproce
     return subprocess.run(
         [sys.executable, "-m", "pytest", *options, *arguments], cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(folder), **environment}, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True, timeout=_SECONDS, check=False,
+        stderr=subprocess.STDOUT, text=True, timeout=1800, check=False,
     )  # fmt: skip
 
 

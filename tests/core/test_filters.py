@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 from ams.core.errors import InvalidInput
 from ams.core.filters import MAX_BYTES, TOO_LONG, parse
 
-COLOURS = {"colour": "red", "size": "10", "iana.org/lang": "de"}
-
 
 @pytest.mark.parametrize(("text", "matches"), [
     ("attributes:colour", True), ("attributes:weight", False), ('attributes:"iana.org/lang"', True),
@@ -32,7 +30,7 @@ COLOURS = {"colour": "red", "size": "10", "iana.org/lang": "de"}
     ("attributes:-a OR attributes:a_B-9", False), ("(" * 121 + "attributes:a" + ")" * 121, False),
 ])  # fmt: skip
 def test_a_filter_is_accepted_and_matches_or_not(text: str, matches: bool) -> None:
-    assert parse(text).matches(COLOURS) is matches
+    assert parse(text).matches({"colour": "red", "size": "10", "iana.org/lang": "de"}) is matches
 
 
 @pytest.mark.parametrize(("text", "where", "expected"), [

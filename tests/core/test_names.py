@@ -23,10 +23,7 @@ def test_anything_else_is_refused_naming_the_variable(text: str) -> None:
         names.checked_name("topic", text)
 
 
-WIDE = st.from_regex(names.RESOURCE_NAME, fullmatch=True)
-
-
-@given(WIDE)
+@given(st.from_regex(names.RESOURCE_NAME, fullmatch=True))
 def test_what_clients_of_googles_may_call_a_topic_is_found(text: str) -> None:
     assert names.checked_resource_name("topic", text) == text
     assert names.topic_reference("P", f"projects/P/topics/{text}") == text
@@ -103,12 +100,11 @@ def test_the_identity_of_a_topic_survives_being_written() -> None:
 
 
 PREFIX = names.ack_prefix("P", "S")
-OFFSETS = st.integers(0, 10**18 - 1)
 NUMBERS = st.integers(0, 10**18 - 1)
 HAND_OUTS = st.builds(HandOutId, st.integers(1, 10**9 - 1), NUMBERS, NUMBERS, NUMBERS, st.just("9f3c21"))
 
 
-@given(st.lists(st.tuples(OFFSETS, HAND_OUTS), min_size=1, max_size=20))
+@given(st.lists(st.tuples(st.integers(0, 10**18 - 1), HAND_OUTS), min_size=1, max_size=20))
 def test_ids_are_read_as_they_were_written(named: list[tuple[int, HandOutId]]) -> None:
     found = ack_ids_of(PREFIX, [f"{PREFIX}{offset}-{hand_out.text}" for offset, hand_out in named])
     read = [(offset, read_hand_out(text)) for text, offsets in found.items() for offset in offsets]

@@ -25,7 +25,6 @@ pytestmark = pytest.mark.kafka
 
 TOKEN = "0123456789abcdef" * 4
 MADE = datetime(2021, 2, 3, 4, 5, 6, 789000, UTC)
-NEVER = datetime(1, 1, 1)
 DATABASE = "argo_msg"
 
 
@@ -67,7 +66,7 @@ class Original:
         return {
             "projects": [{"uuid": self.project, "name": "EGI", "created_by": self.ann, "created_on": MADE}],
             "users": [ann, {"uuid": "an_admin", "name": "root", "token": "short", "service_roles": ["service_admin"],
-                            "projects": [], "created_on": NEVER}],
+                            "projects": [], "created_on": datetime(1, 1, 1)}],
             "topics": [
                 {**here, "name": "readings", "acl": [self.ann, "gone"], "schema_uuid": "", "msg_num": Int64(6),
                  "total_bytes": Int64(90), "latest_publish": MADE, "publish_rate": 2.5},

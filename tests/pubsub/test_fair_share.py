@@ -28,7 +28,6 @@ from tests.support.waiting import wait_until_async
 MOST = 20  # connections, calls and streams of the service here
 MANY = 200
 TOPIC, SUBSCRIPTION = "projects/P/topics/T", "projects/P/subscriptions/S"
-GREEDY = "projects/P/subscriptions/greedy"
 NAME = read_name(TOPIC, TOPICS)
 PULL = "/google.pubsub.v1.Subscriber/Pull"
 PUBLISH = "/google.pubsub.v1.Publisher/Publish"
@@ -77,7 +76,7 @@ def silent_call(channel: grpc.aio.Channel, metadata: Metadata) -> Any:
 
 
 def waiting_pull(channel: grpc.aio.Channel, metadata: Metadata) -> Any:
-    request = pb.PullRequest.pb()(subscription=GREEDY, max_messages=1).SerializeToString()
+    request = pb.PullRequest.pb()(subscription="projects/P/subscriptions/greedy", max_messages=1).SerializeToString()
     return channel.unary_unary(PULL)(request, metadata=metadata)
 
 

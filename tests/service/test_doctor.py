@@ -173,10 +173,9 @@ T1, T2, T3 = (bytes([number]) * 16 for number in (1, 2, 3))
 S1, S2, S3 = (f"sub-{number}" for number in (1, 2, 3))
 NOBODY: frozenset[SubscriptionId] = frozenset()
 NOTHING: frozenset[TopicId] = frozenset()
-BOUNDS = {T1: Bounds(2, 5), T2: Bounds(0, 0)}
 WELL = Held(
     frozenset({T1, T2}), frozenset({S1, S2}), {S1: TopicOffset(T1, 5), S2: TopicOffset(T3, 9)},
-    frozenset({T1, T2}), BOUNDS,
+    frozenset({T1, T2}), {T1: Bounds(2, 5), T2: Bounds(0, 0)},
 )  # fmt: skip
 
 

@@ -40,7 +40,6 @@ VALUES = st.fixed_dictionaries(
         "tags": st.dictionaries(st.text(), st.text()), "parts": st.lists(st.lists(st.integers(-5, 5))),
     }
 )  # fmt: skip
-LIST = {"type": "record", "name": "L", "fields": [{"name": "next", "type": ["null", "L"]}]}
 
 
 def written(value: object) -> bytes:
@@ -145,7 +144,7 @@ def test_names_that_double_without_bytes_take_no_time() -> None:
 
 
 def test_a_schema_that_holds_itself_is_followed_to_a_depth() -> None:
-    schema = AvroSchema(LIST)
+    schema = AvroSchema({"type": "record", "name": "L", "fields": [{"name": "next", "type": ["null", "L"]}]})
 
     assert accepts(schema, b"\x02" * 50 + b"\x00")
     with pytest.raises(InvalidInput, match="nested too deeply|next"):

@@ -58,7 +58,6 @@ async def started(data: Path, **settings: Any) -> AsyncIterator[tuple[Running, h
         yield run, client
 
 
-SUBSCRIBED = {"topic": "projects/P/topics/t"}
 PUBLISHED = {"messages": [{"data": "aGk="}]}
 
 
@@ -66,7 +65,7 @@ PUBLISHED = {"messages": [{"data": "aGk="}]}
 async def test_topics_whose_log_was_lost_begin_again_and_so_do_their_subscriptions(tmp_path: Path) -> None:
     data = tmp_path / "data"
     async with started(data) as (_, client):
-        await client.put("/subscriptions/s", json=SUBSCRIBED)
+        await client.put("/subscriptions/s", json={"topic": "projects/P/topics/t"})
         for _ in range(3):
             await client.post("/topics/t:publish", json=PUBLISHED)
         await client.post("/subscriptions/s:modifyOffset", json={"offset": 3})

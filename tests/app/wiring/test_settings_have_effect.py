@@ -63,7 +63,6 @@ ELSEWHERE = {
     ),
 }
 """Tests, and the settings whose effect they show."""
-TESTS = Path(__file__).parents[2]
 SECONDS = 10  # a socket is given so long: much less than any default, much more than what is set here
 
 
@@ -477,4 +476,4 @@ def test_every_setting_has_a_test_that_shows_its_effect() -> None:
 @pytest.mark.parametrize("test", ELSEWHERE)
 def test_a_test_that_is_named_for_a_setting_exists(test: str) -> None:
     path, name = test.split("::")
-    assert f"def {name}(" in (TESTS / path).read_text()
+    assert f"def {name}(" in (Path(__file__).parents[2] / path).read_text()

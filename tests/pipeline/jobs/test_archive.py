@@ -340,15 +340,12 @@ def test_options_of_a_schema_that_cannot_be_name_themselves() -> None:
         read_plan("schema-check", ["archive=a", "file=f", "most=-1"])
 
 
-SCHEMA = {"type": "object", "required": ["magnitude"]}
-
-
 @pytest.mark.long
 def test_a_schema_is_held_against_an_archive(
     spark: SparkSession, garden: Garden, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     garden.topic("stars", [Message(b'{"magnitude": 4.8}'), Message(b"{}"), Message(b"a secret"), Message(b"{}")])
-    garden.client.call(wire.create_schema(garden.name, "star", SCHEMA))
+    garden.client.call(wire.create_schema(garden.name, "star", {"type": "object", "required": ["magnitude"]}))
     stars = spark.read.format("ams").options(**garden.options, topic="stars").load()
     archive = str(tmp_path / "archive")
     archive_table(spark, archive).append(dated(stars), 0, "1f0c9a7e")

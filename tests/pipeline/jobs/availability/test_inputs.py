@@ -134,7 +134,6 @@ def test_a_profile_of_which_nothing_counts_is_passed_over_when_a_message_brought
 
 
 NIGHT = {"start_time": "2024-03-05T00:00:00Z", "end_time": "2024-03-05T06:00:00Z"}
-SPAN = Span(0, 6 * 3600, "UNKNOWN")
 DOWN = {"hostname": "w1", "service": "webdav", **NIGHT}
 REQUEST = {
     **NIGHT, "exclude": ["A"], "exclude_metrics": [{"metric": "dav"}],
@@ -318,7 +317,7 @@ def test_a_status_that_is_applied_holds_where_its_last_name_is(
     request = msgspec.convert({**NIGHT, "applied_status_changes": [{"state": "OK", **change}]}, documents.Request)
 
     assert list(overrides("2024-03-05", [], [request], Defaults())) == [
-        Override(level, names, SPAN._replace(status="OK"))
+        Override(level, names, Span(0, 6 * 3600, "UNKNOWN")._replace(status="OK"))
     ]
 
 

@@ -18,14 +18,13 @@ RESULT = record(
     monitoring_host="mon1.example.org", actual_data="time=2.227776s;;;0.000000 size=69485B;;;0", summary="slow",
     tags={"endpoint_group": "SITE-A", "vofqan": None},
 )  # fmt: skip
-SHAPES: list[Shape] = ["current", "without_actual_data", "actual_data_last"]
 
 ENDPOINT = {"type": "SITES", "group": "A", "service": "webdav", "hostname": "w1", "tags": {"monitored": "1", "x": "y"}}
 DOWN = {"hostname": "w1", "service": "webdav", "start_time": "2024-03-05T00:00:00Z", "end_time": "2024-03-06T00:00:00Z"}
 PROFILE = {"profile": "P", "service": "webdav", "metric": "dav", "tags": None}
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", ["current", "without_actual_data", "actual_data_last"])
 def test_a_result_is_read_in_the_shape_it_was_written_in(shape: Shape) -> None:
     [found] = parse_results(shape)(datum(RESULT, shape), {"partition_date": "2024-03-05"})
 

@@ -106,17 +106,13 @@ def test_an_extra_of_a_server_brings_the_service(extra: str) -> None:
     assert packages_of(extra) >= packages_of("service") >= OF_THE_SERVICE
 
 
-@pytest.mark.parametrize(
-    ("extra", "roots", "without"),
-    [
-        ("", modules("ams.client"), ()),
-        ("", modules("ams.cli"), (*ONLY_WITH_A_SERVICE, *OWN_EXTRA)),
-        ("tables", modules("ams.tables", "ams.pipeline.archiving"), ()),
-        ("spark", modules("ams.pipeline", "pyspark_ams"), ()),
-        ("migrate", modules("ams.migrate"), ("ams.service", "ams.storage.database.postgresql")),
-    ],
-    ids=["client", "commands", "tables", "spark", "migrate"],
-)
+@pytest.mark.parametrize(("extra", "roots", "without"), [
+    ("", modules("ams.client"), ()),
+    ("", modules("ams.cli"), (*ONLY_WITH_A_SERVICE, *OWN_EXTRA)),
+    ("tables", modules("ams.tables", "ams.pipeline.archiving"), ()),
+    ("spark", modules("ams.pipeline", "pyspark_ams"), ()),
+    ("migrate", modules("ams.migrate"), ("ams.service", "ams.storage.database.postgresql")),
+], ids=["client", "commands", "tables", "spark", "migrate"])  # fmt: skip
 def test_what_is_imported_is_declared(extra: str, roots: set[str], without: tuple[str, ...]) -> None:
     declared = packages_of(extra)
     imported = imported_by(roots, without)

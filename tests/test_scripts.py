@@ -181,14 +181,11 @@ def test_tests_of_missing_parts_are_left_out_and_named_last(tested: Machine) -> 
     assert tested.run("scripts/test").stdout.splitlines()[-1].endswith("nginx chromium node go jdk npm")
 
 
-@pytest.mark.parametrize(
-    ("tier", "chosen"),
-    [
-        ("short", ["both_shapes", "not long and not spark and not alone", "not long and spark"]),
-        ("long", ["long and alone", "long and not spark and not alone", "long and spark", "not spark"]),
-        ("all", ["alone", "not spark", "not spark and not alone", "spark"]),
-    ],
-)
+@pytest.mark.parametrize(("tier", "chosen"), [
+    ("short", ["both_shapes", "not long and not spark and not alone", "not long and spark"]),
+    ("long", ["long and alone", "long and not spark and not alone", "long and spark", "not spark"]),
+    ("all", ["alone", "not spark", "not spark and not alone", "spark"]),
+])  # fmt: skip
 def test_each_tier_chooses_tests_by_their_marks(tested: Machine, tier: str, chosen: list[str]) -> None:
     tested.run("scripts/test", tier)
 

@@ -92,14 +92,11 @@ def written(folder: Path, content: object, name: str = "roles.json") -> RoleTabl
     return role_table(str(path))
 
 
-@pytest.mark.parametrize(
-    ("content", "name"),
-    [
-        ([{"resource": "topics:create", "roles": ["publisher", "gardener"], "_id": {"$oid": "5"}}], "roles.json"),
-        ({"topics:create": ["publisher", "gardener"]}, "roles.json"),
-        ('"topics:create" = ["publisher", "gardener"]\n', "roles.toml"),
-    ],
-)
+@pytest.mark.parametrize(("content", "name"), [
+    ([{"resource": "topics:create", "roles": ["publisher", "gardener"], "_id": {"$oid": "5"}}], "roles.json"),
+    ({"topics:create": ["publisher", "gardener"]}, "roles.json"),
+    ('"topics:create" = ["publisher", "gardener"]\n', "roles.toml"),
+])  # fmt: skip
 def test_named_actions_are_replaced_and_all_others_stay(tmp_path: Path, content: object, name: str) -> None:
     table = written(tmp_path, content, name)
 
@@ -108,25 +105,22 @@ def test_named_actions_are_replaced_and_all_others_stay(tmp_path: Path, content:
     assert table.roles == ROLES | {"gardener"}
 
 
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        ({"topics:water": ["publisher"]}, "there is no action 'topics:water'"),
-        ([{"roles": ["publisher"]}], "there is no action None"),
-        ([{"resource": ["x"], "roles": []}], "there is no action ['x']"),
-        ({"version:list": ["publisher"]}, "action 'version:list' is open and has no roles"),
-        ({"topics:create": "publisher"}, "the roles of 'topics:create' must be a list of names"),
-        ({"topics:create": [1]}, "the roles of 'topics:create' must be a list of names"),
-        ([{"resource": "topics:create"}], "the roles of 'topics:create' must be a list of names"),
-        ({"topics:create": ["_admin_"]}, "'_admin_' cannot be a role of 'topics:create'"),
-        ({"topics:create": [""]}, "'' cannot be a role of 'topics:create'"),
-        ({"topics:create": ["a b"]}, "'a b' cannot be a role of 'topics:create'"),
-        ([{"resource": "topics:create", "roles": []}] * 2, "action 'topics:create' is there twice"),
-        ('{"topics:create": [], "topics:create": []}', "'topics:create' is there twice"),
-        (["topics:create"], 'must map actions to lists of roles, or be a list of {"resource": ..., "roles": [...]}'),
-        (1, 'must map actions to lists of roles, or be a list of {"resource": ..., "roles": [...]}'),
-    ],
-)
+@pytest.mark.parametrize(("content", "reason"), [
+    ({"topics:water": ["publisher"]}, "there is no action 'topics:water'"),
+    ([{"roles": ["publisher"]}], "there is no action None"),
+    ([{"resource": ["x"], "roles": []}], "there is no action ['x']"),
+    ({"version:list": ["publisher"]}, "action 'version:list' is open and has no roles"),
+    ({"topics:create": "publisher"}, "the roles of 'topics:create' must be a list of names"),
+    ({"topics:create": [1]}, "the roles of 'topics:create' must be a list of names"),
+    ([{"resource": "topics:create"}], "the roles of 'topics:create' must be a list of names"),
+    ({"topics:create": ["_admin_"]}, "'_admin_' cannot be a role of 'topics:create'"),
+    ({"topics:create": [""]}, "'' cannot be a role of 'topics:create'"),
+    ({"topics:create": ["a b"]}, "'a b' cannot be a role of 'topics:create'"),
+    ([{"resource": "topics:create", "roles": []}] * 2, "action 'topics:create' is there twice"),
+    ('{"topics:create": [], "topics:create": []}', "'topics:create' is there twice"),
+    (["topics:create"], 'must map actions to lists of roles, or be a list of {"resource": ..., "roles": [...]}'),
+    (1, 'must map actions to lists of roles, or be a list of {"resource": ..., "roles": [...]}'),
+])  # fmt: skip
 def test_a_file_with_a_mistake_stops_the_start_with_one_line(tmp_path: Path, content: object, reason: str) -> None:
     with pytest.raises(Unusable) as stopped:
         written(tmp_path, content)

@@ -92,18 +92,14 @@ ATTRIBUTES = st.dictionaries(st.sampled_from(["a", "b", "-", "AND"]), st.text("x
 def trees(keys: st.SearchStrategy[str], values: st.SearchStrategy[str]) -> st.SearchStrategy[Tree]:
     words = st.sampled_from(["has", "equal", "differ", "prefix"])
     leaves = st.builds(lambda word, key, value: Tree(word, (), key, value), words, keys, values)
-    return st.recursive(
-        leaves,
-        lambda inner: st.one_of(
-            st.builds(lambda part: Tree("NOT", (part,)), inner),
-            st.builds(
-                lambda word, parts: Tree(word, tuple(parts)),
-                st.sampled_from(["AND", "OR"]),
-                st.lists(inner, min_size=2, max_size=3),
-            ),
+    return st.recursive(leaves, lambda inner: st.one_of(
+        st.builds(lambda part: Tree("NOT", (part,)), inner),
+        st.builds(
+            lambda word, parts: Tree(word, tuple(parts)),
+            st.sampled_from(["AND", "OR"]),
+            st.lists(inner, min_size=2, max_size=3),
         ),
-        max_leaves=6,
-    )
+    ), max_leaves=6)  # fmt: skip
 
 
 def quoted(text: str) -> str:

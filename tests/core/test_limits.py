@@ -164,14 +164,11 @@ def test_addresses_without_end_take_no_memory_without_end() -> None:
 
 
 KEYS = st.integers(0, 6)
-STEPS = st.lists(
-    st.one_of(
-        st.tuples(st.just("put"), KEYS, st.integers(1, 5)),
-        st.tuples(st.sampled_from(["get", "peek", "discard"]), KEYS, st.just(0)),
-        st.tuples(st.sampled_from(["drop even", "clear"]), st.just(0), st.just(0)),
-    ),
-    max_size=60,
-)
+STEPS = st.lists(st.one_of(
+    st.tuples(st.just("put"), KEYS, st.integers(1, 5)),
+    st.tuples(st.sampled_from(["get", "peek", "discard"]), KEYS, st.just(0)),
+    st.tuples(st.sampled_from(["drop even", "clear"]), st.just(0), st.just(0)),
+), max_size=60)  # fmt: skip
 
 
 class NaiveCache:

@@ -330,17 +330,15 @@ FIELDS = {
     "user_registrations": ["name", "uuid", "status", "registered_at", "modified_by"],
     "daily_topic_msg_count": ["date", "topic_name", "msg_count"],
 }  # fmt: skip
-rubbish = st.fixed_dictionaries(
-    {
-        name: st.lists(
-            st.dictionaries(st.sampled_from(fields), values, max_size=len(fields)).map(
-                lambda found: document(**{"project_uuid": P, **found})
-            ),
-            max_size=4,
-        )
-        for name, fields in FIELDS.items()
-    }
-)
+rubbish = st.fixed_dictionaries({
+    name: st.lists(
+        st.dictionaries(st.sampled_from(fields), values, max_size=len(fields)).map(
+            lambda found: document(**{"project_uuid": P, **found})
+        ),
+        max_size=4,
+    )
+    for name, fields in FIELDS.items()
+})  # fmt: skip
 
 
 @given(rubbish)

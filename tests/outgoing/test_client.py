@@ -128,14 +128,11 @@ async def test_a_certificate_of_an_unknown_ca_is_not_believed(other: Receiver) -
     assert await HttpClient(LOOPBACK, guard.trust(verify=False)).get(url) == b"data"
 
 
-@pytest.mark.parametrize(
-    ("behaviour", "reason"),
-    [
-        (sends(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\ncut"), "closed connection without sending complete"),
-        (sends(b"HTTP/1.1 200 OK\r\nContent-Le"), "without sending a response"),
-        (sends(b"SSH-2.0-OpenSSH_9.2\r\n"), "illegal status line"),
-    ],
-)
+@pytest.mark.parametrize(("behaviour", "reason"), [
+    (sends(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\ncut"), "closed connection without sending complete"),
+    (sends(b"HTTP/1.1 200 OK\r\nContent-Le"), "without sending a response"),
+    (sends(b"SSH-2.0-OpenSSH_9.2\r\n"), "illegal status line"),
+])  # fmt: skip
 async def test_half_an_answer_is_none(other: Receiver, behaviour: Behaviour, reason: str) -> None:
     other.behaviour = behaviour
 

@@ -110,11 +110,9 @@ def test_times_are_utc(value: str) -> None:
     assert fields.moment({"at": value}, "at") == datetime(2024, 3, 5, 10, 20, 30, tzinfo=UTC)
 
 
-@given(
-    st.recursive(
-        st.none() | st.booleans() | st.floats() | st.text(), lambda v: st.lists(v) | st.dictionaries(st.text(), v)
-    )
-)
+@given(st.recursive(
+    st.none() | st.booleans() | st.floats() | st.text(), lambda v: st.lists(v) | st.dictionaries(st.text(), v)
+))  # fmt: skip
 def test_reasons_are_short_whatever_the_value_is(value: Any) -> None:
     for read in (fields.text, fields.whole, fields.moment, fields.a_list, fields.objects):
         try:

@@ -301,13 +301,11 @@ STORED = """<sr:StorageUsageRecord>
     <sr:FileCount>{number}</sr:FileCount><sr:ResourceCapacityUsed>{number}00</sr:ResourceCapacityUsed>
     <sr:ResourceCapacityAllocated>-1</sr:ResourceCapacityAllocated>
   </sr:StorageUsageRecord>"""
-ROLES = "".join(
-    [
-        STAR.split("<sr:StorageUsageRecord>")[0],
-        *(STORED.format(number=number, attribute=each) for number, each in enumerate(ATTRIBUTES, 1)),
-        "</sr:StorageUsageRecords>",
-    ]
-)
+ROLES = "".join([
+    STAR.split("<sr:StorageUsageRecord>")[0],
+    *(STORED.format(number=number, attribute=each) for number, each in enumerate(ATTRIBUTES, 1)),
+    "</sr:StorageUsageRecords>",
+])  # fmt: skip
 """As a storage with roles writes it: the site stands with the group."""
 
 

@@ -92,14 +92,12 @@ def test_datums_of_one_message_or_of_several_make_the_same_lists() -> None:
 
 
 def test_each_list_is_of_its_day() -> None:
-    came = lists(
-        [
-            *rows("group_endpoints", packed("group_endpoints", ENDPOINT)),
-            *rows("group_endpoints", packed("group_endpoints", {**ENDPOINT, "tags": None}), day="2024-03-06"),
-            *rows("metric_profile", packed("metric_profile", PROFILE, {**PROFILE, "metric": "tcp"})),
-            *rows("group_groups", packed("group_groups", {"type": "NGI", "group": "N", "subgroup": "A", "tags": None})),
-        ]
-    )
+    came = lists([
+        *rows("group_endpoints", packed("group_endpoints", ENDPOINT)),
+        *rows("group_endpoints", packed("group_endpoints", {**ENDPOINT, "tags": None}), day="2024-03-06"),
+        *rows("metric_profile", packed("metric_profile", PROFILE, {**PROFILE, "metric": "tcp"})),
+        *rows("group_groups", packed("group_groups", {"type": "NGI", "group": "N", "subgroup": "A", "tags": None})),
+    ])  # fmt: skip
 
     endpoints = [(day, each.tags.monitored) for day, items in came.endpoints.items() for each in items]
     assert endpoints == [("2024-03-05", "1"), ("2024-03-06", "")]

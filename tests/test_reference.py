@@ -78,7 +78,6 @@ def test_a_row_of_the_contract_asks_every_route_of_a_page_for_every_error(page: 
 
 
 def sections(page: str) -> Iterator[tuple[str, str, str]]:
-    """Yield method, path and text of each route of a page."""
     parts = re.split(r"^#+ (?:`(\w+) (\S+)`)?.*\n", text(page), flags=re.MULTILINE)
     for method, path, below in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
         if method:
@@ -116,7 +115,6 @@ ASKED = list(asked())
 
 @cache
 def sources() -> str:
-    """Return the text of all tests."""
     return "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
 
 

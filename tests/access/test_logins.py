@@ -162,35 +162,6 @@ async def test_an_identity_that_is_bound_to_nobody_is_refused_with_the_issuers_n
         await setup.login()
 
 
-async def test_the_end_of_a_binding_or_of_its_user_ends_logins_at_once(setup: LoginSetup) -> None:
-    alice = await make_user(setup.registry, "alice")
-    shown = token()
-    await setup.bind(alice)
-    await setup.logins.principal(shown)
-
-    assert await setup.registry.bindings.delete(alice.id, BindingName("work"))
-    with pytest.raises(TokenRefused):
-        await setup.logins.principal(shown)
-
-    await setup.bind(alice)
-    assert (await setup.logins.principal(shown)).id == alice.id
-    await setup.registry.users.delete(alice.id)
-    with pytest.raises(TokenRefused):
-        await setup.logins.principal(shown)
-
-
-async def test_roles_that_an_administrator_changes_count_for_the_next_request(setup: LoginSetup) -> None:
-    await make_project(setup.registry)
-    alice = await make_user(setup.registry, "alice")
-    await setup.bind(alice)
-    shown = token()
-    await setup.logins.principal(shown)
-
-    await setup.registry.users.add_member(alice.id, await project_id(setup, "P"), ("publisher",))
-
-    assert (await setup.logins.principal(shown)).project_roles == {await project_id(setup, "P"): {"publisher"}}
-
-
 async def test_the_first_login_makes_a_user_with_the_roles_that_entitlements_give(creating: LoginSetup) -> None:
     said = {"email": "a@site.example", "given_name": "Alice", "family_name": "Liddell"}
 

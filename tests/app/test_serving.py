@@ -271,11 +271,10 @@ async def port_of(name: str, folder: Path) -> AsyncIterator[Port]:
             yield Port(run.base_url, run.operations_url, has_tls=name == "api-tls")
 
 
-@pytest.mark.parametrize(
-    ("name", "prefix"),
-    [("api", "ams"), ("api-tls", "ams"), ("operations", "ams"), ("certificates", "ams_authn"),
-     ("certificates-operations", "ams_authn"), ("push-operations", "ams_push"), ("pubsub", "ams")],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "prefix"), [
+    ("api", "ams"), ("api-tls", "ams"), ("operations", "ams"), ("certificates", "ams_authn"),
+    ("certificates-operations", "ams_authn"), ("push-operations", "ams_push"), ("pubsub", "ams"),
+])  # fmt: skip
 async def test_silent_connections_of_one_address_leave_half_to_others(
     name: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

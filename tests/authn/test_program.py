@@ -218,9 +218,7 @@ async def test_a20_the_operations_port_tells_logins_and_handshakes(tmp_path: Pat
     assert "ams_authn_handshakes_failed_total" in said
 
 
-async def test_a_data_folder_has_a_reserve_and_a_disk_that_is_nearly_full_is_told_and_no_reason_to_go(
-    tmp_path: Path,
-) -> None:
+async def test_a_data_folder_has_a_reserve_and_a_disk_that_is_nearly_full_is_told_and_no_reason_to_go(tmp_path: Path):
     ready = []
     for least in (0, 2**62):
         limits = {"min_free_bytes": least, "reserve_bytes": 123_456}

@@ -16,8 +16,6 @@ WORKER_TOKEN = "the-token-of-the-push-worker"
 
 
 class Ams:
-    """Runs `ams` in this process, in a folder of its own."""
-
     def __init__(self, environment: dict[str, str], folder: Path) -> None:
         self._environment = environment
         self.folder = folder

@@ -113,9 +113,7 @@ def test_messages_pulled_on_either_node_are_leased_once_and_acknowledged_and_sou
     assert list(pull(one, sub)) == ["d"]
 
 
-def test_nack_and_extension_go_to_the_owner_and_refusals_come_back_as_they_are(
-    one: Client, two: Client, sub: str
-) -> None:
+def test_nack_and_extension_go_to_the_owner_and_refusals_come_back_as_they_are(one: Client, two: Client, sub: str):
     publish(one, sub, "a", "b")
     given = pull(one, sub)
     nacked = two.post(f"{sub}:nack", json={"ackIds": [given["a"]]})

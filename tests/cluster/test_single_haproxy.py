@@ -105,15 +105,12 @@ def printed(haproxy: SingleHaproxy) -> str:
 
 
 def figures(haproxy: SingleHaproxy) -> Mapping[str, float]:
-    """Return what haproxy counts of its only server, by name."""
     text = printed(haproxy)
     found = re.findall(r'^haproxy_server_(\w+)\{proxy="ams",server="ams"(?:,state="UP")?\} (\S+)$', text, re.MULTILINE)
     return {name: float(value) for name, value in found}
 
 
-def test_the_configuration_has_no_fault_and_fits_the_settings_of_the_service(
-    tmp_path: Path, authority: Authority
-) -> None:
+def test_the_configuration_has_no_fault_and_fits_the_settings_of_the_service(tmp_path: Path, authority: Authority):
     haproxy, usual = SingleHaproxy(tmp_path, 1, 1, authority.sign("here").both), Settings()
     text = haproxy.configuration.read_text()
     names = set(re.findall(r"presetenv (\w+)", text))

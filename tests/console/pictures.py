@@ -114,7 +114,6 @@ def _reading(number: int) -> Message:
 
 
 def _drawn(browser: Browser, service: LiveService) -> Iterator[tuple[str, Page]]:
-    """Yield each page as it is shown in each mode, and its name."""
     for mode, options in MODES.items():
         with browser.new_context(**options) as context:
             page = context.new_page()

@@ -142,9 +142,7 @@ def test_avro_is_decoded_also_by_an_earlier_revision_of_its_schema(opened: Opene
     assert [json.loads(each) for each in shown.all_inner_texts()] == [{"bed": "new", "moisture": 42}, {"bed": "old"}]
 
 
-def test_protocol_buffers_are_decoded_and_a_definition_is_edited_as_text(
-    opened: Opened, api: Api, project: str
-) -> None:
+def test_protocol_buffers_are_decoded_and_a_definition_is_edited_as_text(opened: Opened, api: Api, project: str):
     definition = 'syntax = "proto3"; message Reading { string bed_name = 1; }'
     schema = f"projects/{project}/schemas/reading"
     api("POST", f"/{schema}", {"type": "protobuf", "schema": {"definition": definition}})

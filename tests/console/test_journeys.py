@@ -68,7 +68,6 @@ def service(
 def verified_push(
     page: Page, api: Api, endpoints: Receiving, subscription: str, url: str, act: str = "Deliver there"
 ) -> None:
-    """Let a subscription be delivered to a URL of the endpoints, and verify it, all by hand."""
     page.get_by_label("Address").fill(url)
     button(page, act)
     expect(page.get_by_role("heading", name="Verify the endpoint")).to_be_visible()

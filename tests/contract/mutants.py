@@ -113,7 +113,6 @@ def _other_status(code: ast.expr, word: ast.expr) -> Iterator[tuple[ast.expr, st
 
 
 def _other_action(row: ast.Call) -> Iterator[tuple[ast.expr, str]]:
-    """Let an action have another method, or be for others."""
     _, method, _, roles, *_ = row.args
     if isinstance(method, ast.Constant):
         yield method, repr({"GET": "PUT", "POST": "PUT", "PUT": "POST", "DELETE": "PUT"}[str(method.value)])
@@ -191,7 +190,6 @@ def record(folder: Path) -> Mapping[int, Tests]:
 
 
 def is_noticed(number: int, change: Change, tests: Tests, folder: Path) -> bool:
-    """Switch a change on and tell whether a test fails."""
     arguments = folder / f"arguments-{number}"
     arguments.write_text("\n".join(sorted(tests.own)[:MOST_TESTS]))
     if tests.own and _fails(folder, number, [f"@{arguments}"]):

@@ -67,8 +67,6 @@ class Has:
 
 @dataclass(frozen=True)
 class Holding:
-    """A list with this item somewhere."""
-
     item: Any
 
     def __eq__(self, other: object) -> bool:

@@ -44,14 +44,13 @@ def test_an_ack_id_gives_back_its_number(project: str, subscription: str, number
     assert names.ack_offset(prefix, f"{prefix}{number}") == number
 
 
-@pytest.mark.parametrize(
-    "ack_id",
-    ["", "projects/P/subscriptions/S:", "projects/P/subscriptions/S:x", "projects/P/subscriptions/other:1",
-     "/projects/P/subscriptions/S:1", "projects/P/subscriptions/S:1.0", "projects/P/subscriptions/S:1 ",
-     "projects/P/subscriptions/S:9223372036854775808", "projects/P/subscriptions/S:\u0661",
-     "projects/P/subscriptions/S:--1",
-     "projects/P/subscriptions/S:1_0", "projects/p/subscriptions/S:1"],
-)  # fmt: skip
+@pytest.mark.parametrize("ack_id", [
+    "", "projects/P/subscriptions/S:", "projects/P/subscriptions/S:x", "projects/P/subscriptions/other:1",
+    "/projects/P/subscriptions/S:1", "projects/P/subscriptions/S:1.0", "projects/P/subscriptions/S:1 ",
+    "projects/P/subscriptions/S:9223372036854775808", "projects/P/subscriptions/S:\u0661",
+    "projects/P/subscriptions/S:--1",
+    "projects/P/subscriptions/S:1_0", "projects/p/subscriptions/S:1",
+])  # fmt: skip
 def test_11_1_an_ack_id_of_another_shape_is_refused(ack_id: str) -> None:
     prefix = names.ack_prefix("P", "S")
 
@@ -83,11 +82,10 @@ def test_many_ack_ids_are_read_as_each_of_them_is(numbers: list[str], one_of_ano
         assert names.ack_offsets(prefix, ids) == expected
 
 
-@pytest.mark.parametrize(
-    "reference",
-    ["projects/Q/topics/t", "/projects/P/topics/t", "projects/P/topic/t", "projects/P/topics/t/", "projects/P/topics",
-     "project/P/topics/t", "projects/P/topics/a@b", ""],
-)  # fmt: skip
+@pytest.mark.parametrize("reference", [
+    "projects/Q/topics/t", "/projects/P/topics/t", "projects/P/topic/t", "projects/P/topics/t/", "projects/P/topics",
+    "project/P/topics/t", "projects/P/topics/a@b", "",
+])  # fmt: skip
 def test_a7_a_topic_reference_must_name_the_project_of_the_path(reference: str) -> None:
     assert names.topic_reference("P", "projects/P/topics/metric_data") == "metric_data"
     with pytest.raises(InvalidInput, match="^Invalid Topic name$"):

@@ -54,8 +54,6 @@ Answers = list[Answered]
 
 
 class Port(NamedTuple):
-    """A port, and the requests that it is sent."""
-
     name: str
     number: int
     requests: Mapping[str, bytes]
@@ -211,7 +209,6 @@ def other_requests(path: bytes, body: bytes, key: str) -> Mapping[str, bytes]:
 
 @contextlib.contextmanager
 def own_ports(folder: Path) -> Iterator[Sequence[Port]]:
-    """Give the ports of the service and of the certificate service."""
     operations = free_port()
     with (
         live_service(folder / "plain", *_FLAGS, "--ops-port", str(operations)) as plain,

@@ -55,9 +55,7 @@ BEARER, BASIC = [(b"authorization", b"bearer b")], [(b"authorization", b"Basic b
     ("key", HEADER, b"", None), ("key", [], b"a=1&key=q&key=r", "q"), ("key", [], b"key=", None),
     ("key", [], b"key=a%2Bb", "a+b"), ("key", [], b"?&key=q", "q"),
 ])  # fmt: skip
-def test_3_1_where_the_token_is_read(
-    option: str, headers: list[tuple[bytes, bytes]], query: bytes, token: str | None
-) -> None:
+def test_3_1_where_the_token_is_read(option: str, headers: list[tuple[bytes, bytes]], query: bytes, token: str | None):
     found = Gate(NONE, option).token(headers, query)
 
     assert found == token

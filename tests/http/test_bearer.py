@@ -158,9 +158,7 @@ def test_a_refused_token_is_looked_at_once_a_request_and_recorded_once(
         assert len(installation.recorded("login")) == before + 1
 
 
-def test_a_token_whose_issuer_does_not_answer_may_be_tried_again_and_opens_what_is_open(
-    installation: Installation,
-) -> None:
+def test_a_token_whose_issuer_does_not_answer_may_be_tried_again_and_opens_what_is_open(installation: Installation):
     with issuer([installation.service.clock]) as away:
         away.stop()
         installation.service.ask("POST", "/issuers/away", {"url": away.url, "audiences": ["ams"]})

@@ -39,7 +39,6 @@ def last(body: bytes) -> Event:
 
 
 def sending(*events: Event) -> Receive:
-    """Return a `receive` that gives these events and then waits for ever."""
     coming = iter(events)
 
     async def receive() -> Event:
@@ -342,10 +341,9 @@ async def test_who_sends_tiny_chunks_while_much_waits_is_refused(reader: World) 
 
 
 @pytest.mark.parametrize("is_let_in", [True, False])
-@pytest.mark.parametrize(
-    "body",
-    [TINY * 40_000, b"1;%b\r\na\r\n" % (b"x" * 60_000), b"".join(b"1;%b\r\na\r\n" % (b"x" * 900) for _ in range(90))],
-)
+@pytest.mark.parametrize("body", [
+    TINY * 40_000, b"1;%b\r\na\r\n" % (b"x" * 60_000), b"".join(b"1;%b\r\na\r\n" % (b"x" * 900) for _ in range(90)),
+])  # fmt: skip
 def test_more_framing_than_data_is_refused(service: Served, body: bytes, is_let_in: bool) -> None:
     """Its sender reads the answer, though more was sent."""
     with service.connect(PATIENCE_SECONDS) as client:

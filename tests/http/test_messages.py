@@ -109,7 +109,6 @@ def test_1_2_what_follows_the_first_value_does_not_matter(text: str, before: str
 
 
 def told_of(read: Callable[[bytes], Outer], body: bytes) -> Outer | str:
-    """Return what is read of a body, or the text of the error."""
     try:
         return read(body)
     except InvalidInput as error:
@@ -298,7 +297,6 @@ def outcome(runner: asyncio.Runner, ask: Callable[[], Awaitable[object]]) -> obj
 
 
 def big(runner: asyncio.Runner, pool: CountedPool, body: bytes, *, lenient: bool = False) -> object:
-    """Return what is read of a big publish body in place, which is what a worker reads."""
     here, there = MessageReader(), MessageReader(pool)
     runner.run(wait_until_async(pool.is_ready))  # a worker that idles for long ends
     before = pool.tasks

@@ -53,7 +53,6 @@ def test_the_open_actions_are_those_of_the_contract_and_where_receivers_look_for
 
 
 def written(path: str, names: dict[str, str]) -> str:
-    """Return the path of an action with other names for what it names."""
     for name, other in names.items():
         path = path.replace(name, other)
     return path

@@ -147,9 +147,7 @@ async def test_bodies_that_wait_are_read_one_after_the_other_at_the_rate(
 
 
 @pytest.mark.parametrize("sender", [Sender(PACED_BYTES, is_chunked=True), Sender(1, coding=b"gzip")])
-async def test_a_body_of_which_nobody_knows_how_large_it_is_waits_as_a_large_one(
-    bodies: Bodies, sender: Sender
-) -> None:
+async def test_a_body_of_which_nobody_knows_how_large_it_is_waits_as_a_large_one(bodies: Bodies, sender: Sender):
     refuse(bodies, 2 * FREE_REFUSED_BYTES)
     waiting = begin(bodies, sender)
     await asyncio.sleep(0.01)
@@ -236,9 +234,7 @@ async def test_a_schema_beyond_a_quota_is_not_even_received_after_many_while_oth
             each.connection_lost(None)
 
 
-async def test_a_large_publish_waits_although_its_head_is_known(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_large_publish_waits_although_its_head_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     large = said(PUBLISH, MESSAGE + b" " * PACED_BYTES)
     async with one_way(tmp_path / "data", lane=True) as way:
         for _ in range(2):

@@ -262,7 +262,6 @@ MESSAGES = st.tuples(
 
 
 def runs(*messages: tuple[int, int, bytes | str, dict[str, str]]) -> Runs:
-    """Return messages, each so many offsets and milliseconds after the one before."""
     offsets = accumulate(each[0] for each in messages)
     times = accumulate(each[1] for each in messages)
     texts = [each if isinstance(each, str) else each.hex() for _, _, each, _ in messages]

@@ -29,8 +29,6 @@ from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
 
 
 class View:
-    """A view that is open: its events, one after the other."""
-
     def __init__(self, answer: httpx.Response) -> None:
         self.answer = answer
         self._lines = answer.aiter_lines()
@@ -142,9 +140,7 @@ async def test_counts_come_at_once_and_again_when_the_log_grows(client: Client, 
     assert stands["oldestUnackedSeconds"] >= 0
 
 
-async def test_subscriptions_are_counted_after_an_acknowledgement_on_lease_and_without_their_topic(
-    client: Client,
-) -> None:
+async def test_subscriptions_are_counted_after_an_acknowledgement_on_lease_and_without_their_topic(client: Client):
     await client.ask("PUT", "/projects/$P/subscriptions/p", {"topic": "projects/$P/topics/t", "type": "parallel"})
     await client.publish(3)
     async with client.view("subscriptions=s,p") as view:

@@ -204,8 +204,6 @@ async def test_that_an_issuer_cannot_be_asked_is_logged_twice_a_minute_and_no_mo
 
 
 class Slow(HttpClient):
-    """Says that no token is active, when it is let; before, that each one is."""
-
     def __init__(self) -> None:
         super().__init__(LOOPBACK)
         self.is_slow = False

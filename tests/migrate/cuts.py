@@ -139,8 +139,6 @@ def read(endpoint: str, topic: str = "readings") -> list[tuple[int, str]]:
 
 
 def create_topics(original: Original, *names: str) -> None:
-    """Make topics in Kafka, without those of these names that are there."""
-
     async def create() -> None:
         admin = AIOKafkaAdminClient(bootstrap_servers=original.servers)
         await admin.start()

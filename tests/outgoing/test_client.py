@@ -66,14 +66,11 @@ async def test_a_host_that_is_slow_is_not_waited_for(publishing: Publishing) -> 
     assert (client.requests, client.failures) == (1, 1)
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "ldap://127.0.0.1/", "file:///etc/passwd", "http://", "http://127.0.0.1:1/", "http://127.0.0.1:99999/",
-        "http://[::1]/", "http://10.0.0.1/", "http://a b/", "http://\u00e9\u00e9..x/", "http://127.0.0.1:{port}/missing",
-        "http://127.0.0.1:{port}/a b\r\nX: y", "https://127.0.0.1:{port}/", "http://" + "a" * 300 + "/",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("url", [
+    "ldap://127.0.0.1/", "file:///etc/passwd", "http://", "http://127.0.0.1:1/", "http://127.0.0.1:99999/",
+    "http://[::1]/", "http://10.0.0.1/", "http://a b/", "http://\u00e9\u00e9..x/", "http://127.0.0.1:{port}/missing",
+    "http://127.0.0.1:{port}/a b\r\nX: y", "https://127.0.0.1:{port}/", "http://" + "a" * 300 + "/",
+])  # fmt: skip
 async def test_what_cannot_be_fetched_is_one_error(publishing: Publishing, url: str) -> None:
     client = HttpClient(LOOPBACK)
 
@@ -375,11 +372,10 @@ def test_a_request_may_say_by_whom_it_is_once_and_a_post_without_a_body_says_so(
     assert (b"Content-Length", b"0") in new_request("POST", URL, [], b"").headers
 
 
-@pytest.mark.parametrize(
-    ("scheme", "host", "port", "shown"),
-    [(b"https", b"a.example", 443, b"a.example"), (b"https", b"a.example", 80, b"a.example:80"),
-     (b"http", b"a.example", 80, b"a.example"), (b"https", b"::1", 443, b"[::1]"),
-     (b"https", b"::1", 8443, b"[::1]:8443")],
-)  # fmt: skip
+@pytest.mark.parametrize(("scheme", "host", "port", "shown"), [
+    (b"https", b"a.example", 443, b"a.example"), (b"https", b"a.example", 80, b"a.example:80"),
+    (b"http", b"a.example", 80, b"a.example"), (b"https", b"::1", 443, b"[::1]"),
+    (b"https", b"::1", 8443, b"[::1]:8443"),
+])  # fmt: skip
 def test_the_host_header_names_only_another_port(scheme: bytes, host: bytes, port: int, shown: bytes) -> None:
     assert authority(scheme, host, port) == shown

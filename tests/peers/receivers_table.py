@@ -50,7 +50,6 @@ class Running(NamedTuple):
         return f"https://127.0.0.1:{self.place.port}{path}"
 
     def show(self, text: str) -> None:
-        """Have it show this hash."""
         (self.place.folder / "hash").write_text(text)
 
     def wait(self, path: str, enough: Callable[[list[Delivery]], bool]) -> list[Delivery]:
@@ -63,8 +62,6 @@ class Running(NamedTuple):
 
 
 class Peer(NamedTuple):
-    """A receiver that people run."""
-
     name: str
     command: Callable[[Place], Sequence[str]]
 

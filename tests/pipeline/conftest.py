@@ -70,7 +70,6 @@ class Runs:
         return self.folder / "work"
 
     def begin(self, work: str = "work") -> Run:
-        """Begin a run; what it says is forgotten."""
         return Run(self.spark, self.folder / work, self.garden.options, say=lambda _: None)
 
     def do(self, definition: str, run: Run | None = None) -> Run:

@@ -49,7 +49,6 @@ class Garden:
         return file
 
     def topic(self, name: str = "plants", *batches: Sequence[Message]) -> str:
-        """Make a topic and publish to it, each batch a second after the one before."""
         self.client.project(self.name).topic(name).create()
         for batch in batches:
             self.publish(name, batch)

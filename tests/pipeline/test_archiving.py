@@ -44,7 +44,6 @@ class Keeper:
             return self.archive(*topics, every=every, **options)
 
     def archive(self, *topics: str, every: float | None = None, **options: Any) -> Archiver:
-        """Do a run beside any other."""
         wanted = replace(Wanted(project=self.garden.name, batch_messages=3), topics=topics or ("*",), **options)
         with Service(self.garden.access) as service:
             archiver = Archiver(service, Location.of(self.path), wanted, self.stopping, self.said.append)

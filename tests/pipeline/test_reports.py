@@ -131,7 +131,6 @@ def usage(topic: str, day: int, messages: int = 86400, publisher: str = "") -> d
 
 
 def february(*rows: dict[str, Any], by_publisher: bool = False) -> metrics.Month:
-    """Make a month of which each row is the only one of its topic and publisher."""
     schema = to_arrow_schema(StructType(metrics.USAGE.fields[:-1]), timezone="UTC")
     days = pa.Table.from_pylist(list(rows), schema).to_pandas()
     return metrics.Month("2024-02", days, days.drop(columns="date"), by_publisher)

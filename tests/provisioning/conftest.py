@@ -82,8 +82,6 @@ def provision(
 
 @dataclass(frozen=True)
 class Site:
-    """What provisioning starts from and what it makes."""
-
     project: Project
     certificates: CertificateService
     gocdb: Gocdb

@@ -44,7 +44,6 @@ class World:
         return f"projects/{self.project}/snapshots/{name}"
 
     def made(self, **options: object) -> tuple[str, str]:
-        """Make a topic and a subscription with these options; return their names."""
         topic, subscription = self.topic(), self.subscription()
         self.publisher.create_topic(request={"name": topic})
         self.subscriber.create_subscription(request={"name": subscription, "topic": topic, **options})

@@ -70,7 +70,6 @@ class Guarded:
         return self.answer(Policy, IAM + "GetIamPolicy", iam.GetIamPolicyRequest(resource=resource))
 
     def permissions(self, resource: str, *asked: str, token: str = "") -> list[str]:
-        """Return which of these permissions somebody has."""
         request = iam.TestIamPermissionsRequest(resource=resource, permissions=asked)
         answer = self.answer(iam.TestIamPermissionsResponse, IAM + "TestIamPermissions", request, token)
         return list(answer.permissions)

@@ -137,9 +137,7 @@ async def _ended(calls: list[Any], count: int) -> list[Any]:
     return ended
 
 
-async def test_a_connection_too_many_is_closed_and_those_that_are_open_go_on(
-    service: Served, users: tuple[str, str]
-) -> None:
+async def test_a_connection_too_many_is_closed_and_those_that_are_open_go_on(service: Served, users: tuple[str, str]):
     host, _, port = service.run.pubsub.rpartition(":")
     metadata = bearer(users[0])
     async with grpc.aio.insecure_channel(service.run.pubsub) as channel:
@@ -157,9 +155,7 @@ async def test_a_connection_too_many_is_closed_and_those_that_are_open_go_on(
         opened.cancel()
 
 
-async def test_answers_that_are_not_read_are_counted_until_their_client_leaves(
-    service: Served, users: tuple[str, str]
-) -> None:
+async def test_answers_that_are_not_read_are_counted_until_their_client_leaves(service: Served, users: tuple[str, str]):
     unread = service.run.service.deliverer.unread
     message = pb.PubsubMessage.pb()(data=b"x" * 1_000_000)
     request = pb.PublishRequest.pb()(topic=TOPIC, messages=[message] * 3).SerializeToString()
@@ -207,7 +203,6 @@ class Asking:
         self._handler: Any = calls.unary("S", rpc)
 
     async def begin(self, peer: tuple[str, int], *metadata: tuple[str, str]) -> str:
-        """Return the code with which a call ends, or OK."""
         context = MagicMock(abort=AsyncMock(side_effect=grpc.aio.AbortError), read=AsyncMock(return_value=b""))
         context.peer.return_value = "unix-abstract:" + peer_name(*peer, is_secure=True)
         context.invocation_metadata.return_value = metadata

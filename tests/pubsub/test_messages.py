@@ -383,7 +383,6 @@ def acknowledged(client: Any, ids: list[str], futures: list["Future[Any]"]) -> N
 
 
 def extended(client: Any, ids: list[str], futures: list["Future[Any]"], seconds: int = 60) -> None:
-    """Have it extend their leases."""
     asked: list[Any] = [ModAckRequest(each, seconds, future) for each, future in zip(ids, futures, strict=True)]
     client.modify_ack_deadline(asked)
 

@@ -77,9 +77,7 @@ def acknowledge(channel: grpc.Channel, name: str, *ids: str) -> tuple[str, str]:
     return refused(channel, SUBSCRIBER + "Acknowledge", request)
 
 
-def test_what_is_published_on_one_node_comes_to_a_stream_on_the_other(
-    channels: tuple[grpc.Channel, grpc.Channel],
-) -> None:
+def test_what_is_published_on_one_node_comes_to_a_stream_on_the_other(channels: tuple[grpc.Channel, grpc.Channel]):
     one, two = channels
     name = make(one)
     stream = opened(two, name)
@@ -93,9 +91,7 @@ def test_what_is_published_on_one_node_comes_to_a_stream_on_the_other(
     stream.call.cancel()
 
 
-def test_a_lease_of_a_relayed_stream_is_acknowledged_on_either_node(
-    channels: tuple[grpc.Channel, grpc.Channel],
-) -> None:
+def test_a_lease_of_a_relayed_stream_is_acknowledged_on_either_node(channels: tuple[grpc.Channel, grpc.Channel]):
     one, two = channels
     name = make(one, enable_exactly_once_delivery=True)
     stream = opened(two, name)

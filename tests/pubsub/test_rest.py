@@ -213,9 +213,7 @@ BAD_MESSAGE = {"messages": [{"dta": ""}]}
     ("GET", PUBLISH, None, 405, "UNIMPLEMENTED"),
     ("TRACE", "/topics/topic", None, 405, "UNIMPLEMENTED"),
 ])  # fmt: skip
-def test_an_error_has_googles_envelope(
-    world: World, method: str, path: str, body: object, code: int, word: str
-) -> None:
+def test_an_error_has_googles_envelope(world: World, method: str, path: str, body: object, code: int, word: str):
     assert error_of(ask(world, method, path, body))[:2] == (code, word)
 
 

@@ -83,9 +83,7 @@ async def test_what_a_crash_left_undone_is_done_at_the_next_start(tmp_path: Path
         assert await retention.settle() == 0
 
 
-async def test_a_log_that_cannot_follow_a_stored_change_follows_in_a_later_round(
-    engines: Engines, caller: Caller
-) -> None:
+async def test_a_log_that_cannot_follow_a_stored_change_follows_in_a_later_round(engines: Engines, caller: Caller):
     await engines.topics.create(caller, T)
     await engines.topics.create(caller, "heir")
 
@@ -114,7 +112,6 @@ def losses_of(use_cases: UseCases) -> Losses:
 
 
 async def total(use_cases: UseCases, known: LossTotal | None = None) -> int:
-    """Return the total after a look; without one that is `known`, as after a restart."""
     found = known or LossTotal(use_cases.engines.log, use_cases.engines.cursors)
     await found.look()
     return found.messages
@@ -227,7 +224,6 @@ class Site:
         return Snapshot(topic.project_id, "N", topic.id, TOPIC, 0, now, now + milliseconds)
 
     async def after(self, milliseconds: int) -> bool:
-        """Look after a time; return whether the subscription is there."""
         self.engines.clock.advance(milliseconds)
         await self.expiry.round()
         return await self.engines.registry.subscriptions.find(self.caller.here.id, SUB) is not None

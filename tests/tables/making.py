@@ -32,7 +32,6 @@ def append(table: Table, batch: int, rows: Rows, query: str = QUERY) -> bool:
 
 
 def append_batches(root: Path | str, count: int, *days: date) -> None:
-    """Append batches from 0 on, each with its number on these days, or on Monday."""
     for number in range(count):
         append(table(root), number, [(number, day) for day in days or (MONDAY,)])
 

@@ -136,7 +136,6 @@ def test_batches_are_there_once_in_a_failing_store(store: str, seed: int, monkey
 
 
 def again_until_done(root: str, number: int) -> None:
-    """Add a batch as a run does that is started again when it has failed."""
     for _ in range(_TRIES):
         try:
             append(table(root), number, [(number, MONDAY)])

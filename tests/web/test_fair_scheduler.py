@@ -66,7 +66,6 @@ class Turns:
         self.done.append((project, name))
 
     def turn(self) -> bool:
-        """Make a turn of the event loop; return whether there was anything to do."""
         due, self._due = self._due, []
         for each in due:
             try:

@@ -68,9 +68,7 @@ async def test_a_worker_that_ends_while_idle_is_noticed_logged_and_replaced(pool
     assert await done(pool, jobs.process) != [ended]
 
 
-async def test_all_but_one_worker_are_ended_when_they_were_idle_for_long(
-    pool: Pool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_all_but_one_worker_are_ended_when_they_were_idle_for_long(pool: Pool, monkeypatch: pytest.MonkeyPatch):
     begun: list[str] = []
 
     async def process_of(project: str) -> int:
@@ -155,9 +153,7 @@ async def test_long_tasks_leave_a_worker_for_the_others(pool: Pool, tmp_path: Pa
     await ended(long)
 
 
-async def test_without_processes_there_is_no_worker_and_later_there_is(
-    pool: Pool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_without_processes_there_is_no_worker_and_later_there_is(pool: Pool, monkeypatch: pytest.MonkeyPatch):
     async def refused() -> Worker:
         raise OSError("no process can be begun")
 

@@ -166,7 +166,6 @@ async def _furnish_without_service(opened: Installation) -> str:
 
 
 async def _label(registry: Registry) -> None:
-    """Give a topic, a subscription and a snapshot labels, and the topic a schema with a deleted revision."""
     project = await registry.projects.find("P")
     assert project is not None
     schema = await registry.schemas.find(project.id, "first")

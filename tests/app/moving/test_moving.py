@@ -158,10 +158,9 @@ async def test_without_secrets_there_are_none_and_new_ones_are_made(furnished: F
     assert new["authorizationHeader"]["value"] not in ("", push["authorizationHeader"]["value"])
 
 
-@pytest.mark.parametrize(
-    "after",
-    ["message", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("log", "lost", "user", "subscription"))],
-)
+@pytest.mark.parametrize("after", [
+    "message", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("log", "lost", "user", "subscription")),
+])  # fmt: skip
 async def test_a_broken_import_is_not_served_and_goes_on(furnished: Furnished, tmp_path: Path, after: str):
     lines = furnished.export.read_bytes().splitlines(keepends=True)
     last = max(number for number, line in enumerate(lines) if f'"kind":"{after}"'.encode() in line)

@@ -38,8 +38,6 @@ class World:
 
 @dataclass
 class Site:
-    """A folder of authorities that trusts the root, and checks that read it."""
-
     folder: Path
     clock: ManualClock
     stack: AsyncExitStack

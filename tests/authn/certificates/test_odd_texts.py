@@ -35,8 +35,6 @@ def pem(label: str, der: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class OddAuthority:
-    """A CA with such a name; what it signs is in DER."""
-
     made: Authority
     name: bytes = ODD
 
@@ -162,7 +160,6 @@ class OpenSsl:
         return subprocess.run(["openssl", *command.split()], capture_output=True, check=True, cwd=self._folder).stdout
 
     def signs(self, name: str, serial: int) -> bytes:
-        """Sign a certificate with the extensions of its name, also into `NAME.pem`; return its DER."""
         self.run(f"ecparam -name prime256v1 -genkey -noout -out {name}.key")
         self.run(f"req -new -config config -key {name}.key -subj /CN={name} -out {name}.csr")
         self.run(

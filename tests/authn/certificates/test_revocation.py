@@ -174,9 +174,7 @@ async def test_a10_all_urls_are_tried_and_those_of_ldap_left_out(site: Site, pub
     (b"ftp://127.0.0.1/", 302, "Could not access CRL {url}"), (b"/root.crl", 301, "Could not access CRL {url}"),
     (b"odd", 200, "Unable to parse CRL Data"),
 ])  # fmt: skip
-async def test_a10_an_absent_list_is_ours(
-    site: Site, publishing: Publishing, data: bytes, status: int, said: str
-) -> None:
+async def test_a10_an_absent_list_is_ours(site: Site, publishing: Publishing, data: bytes, status: int, said: str):
     url = publishing.puts("/root.crl", data)
     publishing.statuses["/root.crl"] = status
 

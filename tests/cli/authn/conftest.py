@@ -10,7 +10,6 @@ from tests.support.commands import Ran
 
 @pytest.fixture
 def certificates() -> Iterator[CertificateService]:
-    """Run a certificate service that holds the service type `ams` on one host."""
     with certificate_service() as service:
         service.service_types.append(
             {

@@ -31,7 +31,6 @@ class Input(NamedTuple):
 
 
 def inputs(job: str, forms: frozenset[str]) -> list[Input]:
-    """Return the rows of the table of keys, one for each form."""
     return [
         Input(form, key, example, result)
         for key, where, example, result in rows(job, "Keys")

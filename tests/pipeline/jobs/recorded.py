@@ -61,7 +61,6 @@ class RecordedRun(Run):
 
 
 def _named(names: Iterable[str]) -> Column:
-    """Return whether a topic is one of some names or patterns."""
     likes = [F.col("topic").rlike(f"^{fnmatch.translate(name)}") for name in names]
     return functools.reduce(operator.or_, likes)
 

@@ -72,7 +72,6 @@ def test_any_payload_is_read_or_broken(job: str, data: st.DataObject) -> None:
 
 
 def spoilt(data: bytes) -> st.SearchStrategy[bytes]:
-    """Return payloads that are like this one, and some that are not."""
     at = st.integers(0, len(data))
     cut = st.builds(lambda begin, new, end: data[: min(begin, end)] + new + data[max(begin, end) :], at, BYTES, at)
     with contextlib.suppress(ValueError):

@@ -77,7 +77,6 @@ def block(name: str, classes: str, attributes: dict[str, str]) -> str:
 
 
 def document(row: Row) -> bytes:
-    """Return a description with one item of each kind, of which one says what the row says."""
     if row.form in ("ldif", "ldif 2.1"):
         objects = LDIF if row.form == "ldif" else LDIF_21
         return "\n\n".join(
@@ -395,7 +394,6 @@ def latest_of(told: list[Message]) -> dict[tuple[str, str, str], tuple[int, bool
 
 
 def newest_of(told: list[Message]) -> list[Message]:
-    """Return of each topic the newest message that can be read."""
     good = [message for message in told if not is_spoilt(message["data"])]
     oldest_first = sorted(good, key=lambda each: (each["publish_time"], each["offset"]))
     return list({each["topic"]: each for each in oldest_first}.values())

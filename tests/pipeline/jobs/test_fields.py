@@ -39,10 +39,9 @@ def test_texts_of_editors_are_read_by_their_mark(encoding: str) -> None:
     assert fields.json_object('{"a": "é\u2028"}'.encode(encoding)) == {"a": "é\u2028"}
 
 
-@pytest.mark.parametrize(
-    ("data", "reason"),
-    [(b"\xff\xfe\x00", "UTF-16"), (b"\xfe\xff\xd8\x00", "UTF-16"), (b"\xff\xfe\x00\x00\x00\x00\x11\x00", "UTF-32")],
-)
+@pytest.mark.parametrize(("data", "reason"), [
+    (b"\xff\xfe\x00", "UTF-16"), (b"\xfe\xff\xd8\x00", "UTF-16"), (b"\xff\xfe\x00\x00\x00\x00\x11\x00", "UTF-32"),
+])  # fmt: skip
 def test_a_text_that_is_not_what_its_mark_says_is_broken(data: bytes, reason: str) -> None:
     with pytest.raises(Broken, match=f"is not {reason}, as its byte order mark says"):
         fields.in_utf8(data)

@@ -39,8 +39,6 @@ class Killed(BaseException):
 
 @dataclass(frozen=True)
 class Task:
-    """What Spark tells a task."""
-
     partition: int
     batch: int = 7
     query: str | None = "the-query"
@@ -94,7 +92,6 @@ each, and in the last everything is done but noted by Spark."""
 
 
 def do_batch_until(stream: Stream, moment: int) -> None:
-    """Do a batch until a moment, before or after one of its steps; then the driver is no more."""
     moments = itertools.count()
 
     def pass_moment() -> None:
@@ -246,7 +243,6 @@ def test_where_requests_of_a_lane_end_does_not_depend_on_its_neighbours() -> Non
     rows = [(Lane(f"topic-{number:02}", "l0"), Encoded(b"x" * 50, "")) for number in range(40) for _ in range(15)]
 
     def requests(lanes: Sequence[int]) -> Iterator[tuple[str, int, int]]:
-        """Make the requests of one partition that has these lanes."""
         wanted = {f"topic-{number:02}" for number in lanes}
         chunker = Chunker(limits)
         for lane, message in rows:

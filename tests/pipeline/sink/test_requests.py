@@ -112,10 +112,9 @@ def test_columns_of_what_was_read_are_passed_over() -> None:
     layout(_schema(read), "t")
 
 
-@pytest.mark.parametrize(
-    ("column", "said"),
-    [("time", "there is no column time"), ("attributes", "attributes is map<string,string>, which has no order")],
-)
+@pytest.mark.parametrize(("column", "said"), [
+    ("time", "there is no column time"), ("attributes", "attributes is map<string,string>, which has no order"),
+])  # fmt: skip
 def test_rows_are_only_ordered_by_columns_that_have_an_order(column: str, said: str) -> None:
     with pytest.raises(WrongOption, match=f"orderBy: {said}"):
         layout(_schema("data string, attributes map<string,string>"), "t", (column,))
@@ -242,9 +241,8 @@ def test_finished_batches_may_be_of_any_age(tmp_path: Path) -> None:
     refuse_stale(tmp_path / "none", DAY)
 
 
-@pytest.mark.parametrize(
-    ("checkpoint", "folder"),
-    [("/a/b", "/a/b"), ("file:/a/b%20c", "/a/b c"), ("file:///a", "/a"), ("hdfs://n/a", None), (None, None)],
-)
+@pytest.mark.parametrize(("checkpoint", "folder"), [
+    ("/a/b", "/a/b"), ("file:/a/b%20c", "/a/b c"), ("file:///a", "/a"), ("hdfs://n/a", None), (None, None),
+])  # fmt: skip
 def test_a_checkpoint_on_this_machine_is_known_by_its_scheme(checkpoint: str | None, folder: str | None) -> None:
     assert local_folder(checkpoint) == (folder and Path(folder))

@@ -287,8 +287,6 @@ def test_portions_from_the_end_are_all_events(tmp_path_factory: pytest.TempPathF
 
 @dataclass
 class Refusals:
-    """A trail, and what it has written."""
-
     trail: Trail
     path: str
 
@@ -307,9 +305,7 @@ def refusals(path: str, records: AuditRecords, clock: ManualClock) -> Refusals:
     return Refusals(Trail(path, records, clock), path)
 
 
-async def test_a20_the_others_of_a_minute_are_one_event_of_who_it_always_was(
-    refusals: Refusals, clock: ManualClock
-) -> None:
+async def test_a20_the_others_of_a_minute_are_one_event_of_who_it_always_was(refusals: Refusals, clock: ManualClock):
     await refusals.login("192.0.2.1", MAX_EVENTS_PER_ADDRESS + 500, actor="CN=a")
     assert refusals.told() == [("CN=a", "192.0.2.1", "refused", 401, 1)] * MAX_EVENTS_PER_ADDRESS
 

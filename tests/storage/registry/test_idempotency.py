@@ -130,9 +130,7 @@ async def test_old_claims_go(registry: Registry, store: IdempotencyRecords, topi
     assert await store.known(other, KEY) is not None
 
 
-async def test_a_clock_that_leaps_ahead_forgets_no_claim(
-    store: IdempotencyRecords, topic: TopicId, clock: ManualClock
-) -> None:
+async def test_a_clock_that_leaps_ahead_forgets_no_claim(store: IdempotencyRecords, topic: TopicId, clock: ManualClock):
     await store.claim(topic, KEY, CONTENT, END, MINE)
     clock.step(8 * DAY)
 

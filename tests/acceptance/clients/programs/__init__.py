@@ -60,7 +60,6 @@ def _command(client: str, folder: Path) -> list[str]:
 
 
 def run(client: str, folder: Path, base: str, ca: Path, asks: Sequence[Ask]) -> list[Told]:
-    """Let a client ask it all; `folder` is for the plan and what is built."""
     plan = folder / f"{os.urandom(4).hex()}.json"
     plan.write_text(json.dumps({"base": base, "ca": str(ca), "asks": [ask._asdict() for ask in asks]}))
     environment = {**os.environ, "NODE_EXTRA_CA_CERTS": str(ca), "NO_PROXY": "localhost,127.0.0.1"}

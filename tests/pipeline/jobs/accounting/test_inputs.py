@@ -93,7 +93,6 @@ def record(form: str, key: str, example: str) -> dict[str, Any]:
 
 
 def message(form: str, found: Mapping[str, Any], beginning: str) -> bytes:
-    """Return a message of one record, in the syntax of its form."""
     if form in ("StAR", "CAR"):
         return as_xml(beginning, reader.STAR if form == "StAR" else reader.CAR, found)
     if form == "energy":
@@ -386,7 +385,6 @@ NAMES = {"job": "LocalJobId", "StAR": "StorageSystem", "CAR": "JobIdentity/Local
 
 
 def with_broken_unit(form: str, place: str, coding: str) -> bytes:
-    """Return a message of three records, with a unit that is not of its coding in the second."""
     found = [dict(RECORDS[form]) for _ in range(3)]
     second, name = found[1], "RecordIdentity@recordId" if place == "an attribute" else NAMES[form]
     match place:

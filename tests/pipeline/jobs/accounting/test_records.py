@@ -65,9 +65,7 @@ MACHINE = {**VM, "RecordCreateTime": None, "StartTime": "1706700000", "SuspendDu
     (CLOUD, MACHINE, {"WallDuration": "1000000000000"}, "StartTime and the durations lie beyond all calendars"),
     (CLOUD, MACHINE, {"WallDuration": "253402300799"}, "StartTime and the durations lie beyond all calendars"),
 ])  # fmt: skip
-def test_a_record_that_breaks_a_rule_is_set_aside_with_the_rule(
-    first: str, record: Said, change: Said, expected: str
-) -> None:
+def test_a_record_that_breaks_a_rule_is_set_aside_with_the_rule(first: str, record: Said, change: Said, expected: str):
     assert reason(first, {**record, **change}) == f"record 1: {expected}"
 
 

@@ -202,7 +202,6 @@ def test_what_the_api_says_becomes_what_the_reference_shows(row: Input, tmp_path
 
 
 def fields(kind: Any, path: str = "") -> Iterator[str]:
-    """Yield the paths of all fields of a document, those that are not taken too."""
     for each in msgspec.structs.fields(kind):
         [inner, *_] = [*(part for part in get_args(each.type) if isinstance(part, type)), each.type]
         several = "[]" if inner is not each.type else ""

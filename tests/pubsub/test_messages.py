@@ -346,26 +346,19 @@ def never_given(good: str) -> list[str]:
     ]  # fmt: skip
 
 
-def test_without_exactly_once_delivery_an_id_that_was_never_given_is_ignored(world: World) -> None:
-    world.made()
-    world.publish(b"0", b"1")
-    first, second = (each.ack_id for each in world.pulled())
-    bad = never_given(first)
-    world.modify(0, bad[0], second, *bad[1:])
-    assert [each.message.data for each in world.pulled()] == [b"1"]
-    world.acknowledge(bad[0], first, *bad[1:])
-    assert position(world) == 1
-
-
-def test_with_exactly_once_delivery_an_id_that_was_never_given_is_named(world: World) -> None:
-    world.made(enable_exactly_once_delivery=True)
+@pytest.mark.parametrize("exactly_once", [False, True])
+def test_an_id_that_was_never_given_is_named_with_exactly_once_delivery_and_else_ignored(
+    world: World, exactly_once: bool
+) -> None:
+    world.made(enable_exactly_once_delivery=exactly_once)
     world.publish(b"0", b"1")
     first, second = (each.ack_id for each in world.pulled())
     bad = never_given(first)
     for ask in (lambda: world.modify(0, bad[0], second, *bad[1:]), lambda: world.acknowledge(bad[0], first, *bad[1:])):
-        with pytest.raises(Aborted) as error:
+        with pytest.raises(Aborted) if exactly_once else contextlib.nullcontext() as error:
             ask()
-        assert dict(error.value.details[0].metadata) == dict.fromkeys(bad, "PERMANENT_FAILURE_INVALID_ACK_ID")
+        if exactly_once:
+            assert dict(error.value.details[0].metadata) == dict.fromkeys(bad, "PERMANENT_FAILURE_INVALID_ACK_ID")
     assert [each.message.data for each in world.pulled()] == [b"1"]
     assert position(world) == 1
 

@@ -52,7 +52,6 @@ def text(page: str) -> str:
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_names_every_route_of_its_resource(page: str) -> None:
     own = [f"{method} {path}" for method, path in OVERVIEW_ROWS if re.match(BELONGS[page], path)]
-
     assert own
     assert [route for route in own if f"`{route}`" not in text(page)] == []
 
@@ -60,7 +59,6 @@ def test_a_page_names_every_route_of_its_resource(page: str) -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_the_roles_of_a_page_are_those_of_the_overview(page: str) -> None:
     shown = {(method, path): set(roles.split(", ")) for method, path, roles in ROUTE.findall(text(page))}
-
     assert shown
     assert shown == {route: roles_of(*route) for route in shown}
 
@@ -171,6 +169,5 @@ def fields_of(message: Any) -> Iterator[str]:
 @pytest.mark.parametrize("request_type", PUBSUB_REQUESTS)
 def test_the_page_of_pubsub_names_every_field_of_a_request(request_type: str) -> None:
     fields = set(fields_of(getattr(protos, request_type).DESCRIPTOR))
-
     assert fields
     assert fields - set(re.findall(r"`([a-z_]+)`", text("pubsub"))) == set()

@@ -157,7 +157,6 @@ async def test_a_token_that_is_known_is_not_from_the_moment_it_expires(setup: Lo
 
 async def test_an_identity_that_is_bound_to_nobody_is_refused_with_the_issuers_name(setup: LoginSetup) -> None:
     await setup.bind(await make_user(setup.registry, "alice"), subject="bert")
-
     with pytest.raises(TokenRefused, match=r"^The identity is not bound to a user \(issuer egi\)$"):
         await setup.login()
 
@@ -191,7 +190,6 @@ async def test_nobody_is_made_without_a_role(creating: LoginSetup) -> None:
 async def test_many_first_logins_at_once_on_two_nodes_make_one_user(creating: LoginSetup) -> None:
     other = LoginSetup([CREATING], registry=creating.registry)
     logins = (each.login("reader", jti=str(number)) for number in range(50) for each in (creating, other))
-
     assert len({principal.id for principal in await asyncio.gather(*logins)}) == 1
     assert [event.action for event in creating.events + other.events] == ["logins:create"]
 
@@ -235,7 +233,6 @@ async def test_a_token_is_followed_once(creating: LoginSetup) -> None:
 async def test_users_that_were_bound_by_hand_keep_their_roles_whatever_entitlements_say(creating: LoginSetup) -> None:
     place = await project_id(creating, "P")
     await creating.bind(await make_user(creating.registry, "alice", {place: ("project_admin",)}))
-
     assert (await creating.login("reader")).project_roles == {place: {"project_admin"}}
 
 
@@ -434,7 +431,6 @@ async def test_a_bad_one_is_refused_without_an_issuer(keys: KeySetup, anna: User
 
 async def test_what_names_no_key_of_ours_is_an_issuers(keys: KeySetup, anna: User) -> None:
     await keys.key(anna)
-
     for token in (signing.signed(), signing.signed(kid="0f" * 20), signing.signed(kid="a")):
         assert (await keys.refusal(token)).startswith("The token is of an issuer that is not known here")
     assert keys.urls == [signing.ISSUER.url] * 3

@@ -199,7 +199,6 @@ def of_project(limit: int) -> str:
 ])  # fmt: skip
 def test_users_and_projects_have_limits(users: int, projects: int, requests: list[str], answers: list[str]) -> None:
     rates = Rates(users=users, clock=ManualClock(), rules=Quotas({REQUESTS: projects}))
-
     assert counted(rates, *map(caller, requests)) == answers
 
 

@@ -245,9 +245,7 @@ async def test_a22_a_binding_that_is_given_another_subject_is_for_that_from_then
 
 async def test_a8_of_two_subjects_that_look_alike_and_come_first_at_once_one_is_let_in(ready: LoginService) -> None:
     turned = ready.world.authority.signs(tuple(reversed(JANE)))
-
     ended = await asyncio.gather(*(ready.ask(each) for each in (ready.world.jane, turned) * 3), return_exceptions=True)
-
     let_in = [each == TOKEN for each in ended]
     assert let_in in ([True, False] * 3, [False, True] * 3)
 
@@ -282,7 +280,6 @@ async def test_a8_a_binding_with_an_issuer_is_for_certificates_of_that_issuer(re
 @made_with(seconds=0.15)
 async def test_a18_a_login_ends_in_its_time_whatever_it_waits_for(ready: LoginService) -> None:
     ready.world.service.behaviour = is_silent
-
     with pytest.raises(ServiceTimeout, match="^The login could not be finished in time$"):
         await ready.ask()
     assert ready.login.results == {"done": 0, "refused": 0, "failed": 1}
@@ -345,7 +342,6 @@ async def test_an_address_that_failed_often_is_refused_unless_it_logged_in_befor
 async def test_failures_of_a_certificate_that_logged_in_before_count(ready: LoginService) -> None:
     await ready.ask()
     await Bindings(ready.store).delete(await ready.binding())
-
     assert [(await ready.error())[0] for _ in range(3)] == [404, 404, 429]
 
 
@@ -513,9 +509,7 @@ async def test_odd_auth_methods_reach_nobody(service: Receiver, services: Servic
 
 async def test_an_auth_method_sets_no_headers_of_the_connection(service: Receiver, services: Services) -> None:
     headers = {"Host": "elsewhere", "Content-Length": "9", "Accept-Encoding": "gzip", "X-Mine": "ü"}
-
     await services.token(service_type(), method(service, headers=headers), "u-1")
-
     lines = service.heads[0].decode("latin-1").split("\r\n")[1:-2]
     assert lines == [f"Host: localhost:{service.port}", "Accept: application/json", "X-Mine: ü"]
 

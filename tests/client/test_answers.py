@@ -67,7 +67,6 @@ def emptiest_struct(kind: type[msgspec.Struct]) -> msgspec.Struct:
 
 def test_all_that_routes_read_and_answer_is_of_the_wire() -> None:
     used = {kind for row in TABLE for kind in (row.request, row.answer) if kind is not None}
-
     assert {kind.__module__.rpartition(".")[0] for kind in used} == {"ams.wire"}
 
 

@@ -179,7 +179,6 @@ def test_the_service_knows_clients_by_their_own_addresses(strict: Behind) -> Non
 
 def test_the_log_has_no_query(strict: Behind) -> None:
     assert strict.ask("GET", "/v1/version?key=s3cr3t").status == 200
-
     wait_until(lambda: strict.haproxy.process.said("GET /v1/version "))
     assert not strict.haproxy.process.said("s3cr3t")
 

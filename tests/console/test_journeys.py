@@ -171,7 +171,6 @@ def test_each_role_sees_the_pages_that_it_may_use(opened: Opened, api: Api, proj
 @pytest.mark.skipif(not shape.is_cluster(), reason="one process is no node")
 def test_nodes_that_share_an_installation_stand_on_the_page_of_the_service(opened: Opened) -> None:
     page = opened("service")
-
     nodes = page.get_by_role("region", name="Nodes that live")
     expect(nodes.get_by_role("listitem")).to_have_count(1)
     expect(nodes.get_by_text("answered")).to_be_visible()

@@ -126,7 +126,6 @@ def test_dead_letters_are_never_kept(existing: PushConfig | None, asked: AskedPu
 def test_decoding_and_count_stay_when_nothing_is_said_of_them(existing: PushConfig | None, asked: AskedPush) -> None:
     """A10."""
     config = modified(existing, replace(asked, base64_decode=None, max_messages=0), fresh())
-
     assert config.base64_decode == (existing is not None and existing.base64_decode)
     if config.type == "http_endpoint":
         assert config.max_messages == (existing.max_messages if existing else 1)

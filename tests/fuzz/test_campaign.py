@@ -29,7 +29,6 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
 @pytest.mark.long
 def test_a_few_thousand_wrong_requests_are_answered_well(service: LiveService) -> None:
     result = asyncio.run(Campaign(service, 3000, seed=7).run())
-
     assert result.faults == []
     assert result.statuses[200] > 150
 

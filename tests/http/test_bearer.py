@@ -263,6 +263,5 @@ def test_issuers_are_shown_without_their_secrets(installation: Installation) -> 
 def test_no_token_is_written_anywhere(installation: Installation) -> None:
     files = [path for path in installation.data.rglob("*") if path.is_file() and path.suffix != ".token"]
     written = b"".join(path.read_bytes() for path in files)
-
     assert installation.shown.encode() not in written
     assert installation.own.encode() not in written

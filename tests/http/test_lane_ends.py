@@ -183,7 +183,6 @@ async def test_a_client_that_leaves_before_its_request_is_whole_stores_nothing(w
     _, protocol = await way.begin(arrived)
     protocol.connection_lost(None)
     await wait_until_async(lambda: way.kept() == (0, 0, 0, 0))
-
     assert await end_of(way) == 2
 
 
@@ -375,7 +374,6 @@ async def test_an_answer_that_is_read_late_is_whole(limited_way: Way, scheme: st
 
 async def test_a_burst_is_answered_up_to_a_number(limited_way: Way) -> None:
     answers, is_closed = await limited_way.told([said(PULL, NOW) * (3 * MAX_PIPELINED)])
-
     assert answers.count(b"HTTP/1.1 200") >= MAX_PIPELINED
     assert answers.count(b"HTTP/1.1 503") == 1
     assert is_closed

@@ -116,7 +116,6 @@ async def test_a_refused_body_leaves_nothing_counted() -> None:
 
 async def test_routes_other_than_publish_take_small_bodies_only() -> None:
     bodies = Bodies(max_body=4 * SMALL_BODY, max_buffered=8 * SMALL_BODY, seconds=60)
-
     with pytest.raises(TooLarge):
         await bodies.read([], pieces(SMALL_BODY, 1), SMALL_BODY)
     assert len(await bodies.read([], pieces(SMALL_BODY, 1))) == SMALL_BODY + 1
@@ -334,9 +333,7 @@ async def test_a_body_in_chunks_is_not_read_on_when_its_request_is_answered() ->
 
 async def test_who_sends_tiny_chunks_while_much_waits_is_refused(reader: World) -> None:
     assert reader.connection.port.scheduler.hold_bytes(MAX_HELD_BYTES)
-
     reader.connection.data_received(HEAD + b"\r\n" + CHUNKS)
-
     assert reader.line.written.startswith(b"HTTP/1.1 503")
 
 

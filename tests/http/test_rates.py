@@ -227,7 +227,6 @@ def leave_nothing(service: Served) -> None:
 def test_a_deleted_administrator_makes_no_other(patient: Served) -> None:
     token = user(patient, "adm", "service_admin")
     wanted = {"service_roles": ["service_admin"]}
-
     assert late(patient, "POST", "/users/evil", wanted, token, lambda: patient.ask("DELETE", "/users/adm")) == 401
     assert "evil" not in {each["name"] for each in patient.ask("GET", "/users")["users"]}
 

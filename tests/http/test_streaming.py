@@ -82,7 +82,6 @@ def test_arrow_comes_when_it_is_named_and_json_lines_otherwise(accept: str, form
 @pytest.mark.parametrize("others", ["*/*", "application/*", LINES, "application/json;q=0.1"])
 def test_without_pyarrow_json_lines_will_do_when_they_are_accepted(others: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(reading.importlib.util, "find_spec", lambda _: None)
-
     assert wanted_form(f"{ARROW}, {others}") == LINES
     with pytest.raises(NotAcceptable, match="needs pyarrow"):
         wanted_form(f"{ARROW}, text/html")
@@ -90,7 +89,6 @@ def test_without_pyarrow_json_lines_will_do_when_they_are_accepted(others: str, 
 
 def test_the_service_does_not_load_pyarrow_before_it_is_asked_for() -> None:
     program = "import ams.app.wiring, sys; print('pyarrow' in sys.modules)"
-
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "False\n"
 
 
@@ -247,9 +245,7 @@ async def test_each_piece_is_a_batch_of_one_stream_and_nothing_is_a_stream_with_
 
 def test_the_schema_is_the_one_in_the_reference() -> None:
     page = (Path(__file__).parents[2] / "docs" / "reference" / "reading.md").read_text()
-
     described = re.findall(r"^\| `(\w+)` \| `([^`]+)`(, not null)? \|", page, re.MULTILINE)
-
     assert described == [(field.name, str(field.type), "" if field.nullable else ", not null") for field in SCHEMA]
     assert [field.name for field in SCHEMA if field.nullable] == ["ordering_key"]
 
@@ -292,7 +288,6 @@ def test_a_worker_makes_what_is_made_in_place(
 @pytest.mark.parametrize("error", [NoWorker(), TaskFailed(), None])
 async def test_what_no_worker_makes_is_made_in_place_and_nobody_waits_for_one_to_begin(error: Exception | None) -> None:
     pool = FailingPool(error) if error else CountedPool()
-
     assert await streamed([COSTLY_PIECE], pool) == await streamed([COSTLY_PIECE])
     assert isinstance(pool, FailingPool) or pool.tasks == 0
     await pool.close()

@@ -379,7 +379,6 @@ async def test_messages_come_out_as_they_went_in_whatever_they_hold(
 
 async def test_a_comment_comes_only_after_a_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (await written(COUNTS, None, None)).count(b":\n\n") == 0
-
     monkeypatch.setattr("ams.http.routes.reading.SILENCE", 0)
     assert (await written(COUNTS, None, None)).endswith(b"\n\n:\n\n:\n\n")
 

@@ -243,7 +243,6 @@ def test_bits_that_stand_for_nothing_are_not_changed() -> None:
     token = signed(SAID, "RS256")
     letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
     other = token[:-1] + letters[letters.index(token[-1]) + 1]
-
     assert refusal(other, key=public_key("RS256")) == "The token is no JWT: its signature is not base64url"
 
 

@@ -46,7 +46,6 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
 
 async def test_a_file_is_fetched_and_counted(publishing: Publishing) -> None:
     client = HttpClient(LOOPBACK)
-
     assert await client.get(publishing.puts("/a?b=c", b"x" * 300_000)) == b"x" * 300_000
     assert await client.post(publishing.answers("/p", lambda body: body * 2), b"abc", "text/plain") == b"abcabc"
     assert (client.requests, client.failures) == (2, 0)
@@ -73,7 +72,6 @@ async def test_a_host_that_is_slow_is_not_waited_for(publishing: Publishing) -> 
 ])  # fmt: skip
 async def test_what_cannot_be_fetched_is_one_error(publishing: Publishing, url: str) -> None:
     client = HttpClient(LOOPBACK)
-
     with pytest.raises(RequestFailed):
         await client.get(url.replace("{port}", str(publishing.port)))
     assert client.failures == 1
@@ -81,7 +79,6 @@ async def test_what_cannot_be_fetched_is_one_error(publishing: Publishing, url: 
 
 async def test_credentials_in_a_url_are_neither_sent_nor_shown(publishing: Publishing) -> None:
     url = publishing.puts("/there", b"data").replace("://", "://user:s3cret@")
-
     with pytest.raises(RequestFailed, match=r"^its URL has a user and password in it, which are not sent$"):
         await HttpClient(LOOPBACK).get(url)
     assert not publishing.asked["/there"]
@@ -132,7 +129,6 @@ async def test_a_certificate_of_an_unknown_ca_is_not_believed(other: Receiver) -
 ])  # fmt: skip
 async def test_half_an_answer_is_none(other: Receiver, behaviour: Behaviour, reason: str) -> None:
     other.behaviour = behaviour
-
     with pytest.raises(RequestFailed, match=reason):
         await HttpClient(LOOPBACK, trust(other.ca)).get(f"https://localhost:{other.port}/")
 
@@ -357,16 +353,13 @@ URL = httpcore.URL(scheme=b"https", host=b"a.example", port=8443, target=b"/")
 
 def test_what_every_request_has_cannot_be_sent_again_in_other_letters() -> None:
     again = [(each, b"other") for each in (b"host", b"content-Length", b"connection", b"X-A", b"x-a")]
-
     made = new_request("POST", URL, [(b"x-A", b"1"), *again], b"body", closes=True)
-
     assert [name for name, _ in made.headers] == [b"Host", b"User-Agent", b"Content-Length", b"Connection", b"x-A"]
     assert b"other" not in dict(made.headers).values()
 
 
 def test_a_request_may_say_by_whom_it_is_once_and_a_post_without_a_body_says_so() -> None:
     made = new_request("GET", URL, [(b"USER-AGENT", b"one"), (b"user-agent", b"two")], b"")
-
     assert [value for name, value in made.headers if name.lower() == b"user-agent"] == [b"one"]
     assert b"Content-Length" not in dict(made.headers)
     assert (b"Content-Length", b"0") in new_request("POST", URL, [], b"").headers

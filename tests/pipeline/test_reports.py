@@ -37,7 +37,6 @@ DRAWN = {
 @pytest.mark.parametrize("name", DRAWN)
 def test_a_plot_is_a_well_formed_picture_and_the_same_each_time(name: str) -> None:
     drawn = DRAWN[name]()
-
     assert Xml.fromstring(drawn).tag.endswith("svg")
     assert drawn == DRAWN[name]()
 
@@ -61,7 +60,6 @@ def test_a_page_shows_its_sections_escapes_what_they_say_and_fetches_nothing() -
 def test_a_page_is_put_in_the_place_of_the_one_before(tmp_path: Path) -> None:
     for text in ("old", "Ζεύς"):
         put(tmp_path / "results" / "page.html", text)
-
     assert [each.name for each in (tmp_path / "results").iterdir()] == ["page.html"]
     assert (tmp_path / "results" / "page.html").read_text(encoding="utf-8") == "Ζεύς"
 
@@ -158,7 +156,6 @@ def test_a_page_names_the_largest_puts_the_rest_together_and_escapes_what_publis
 
 def test_a_month_without_messages_has_a_page_too() -> None:
     month = february()
-
     assert "0 messages" in metrics.as_page(month)
     assert month.length == 29
     assert metrics.following(date(2023, 12, 1)) == date(2024, 1, 1)

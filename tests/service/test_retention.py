@@ -147,9 +147,7 @@ async def test_the_total_outlives_a_subscription_and_a_restart(use_cases: UseCas
 async def test_a_loss_is_stored_before_a_seek_passes_it(use_cases: UseCases) -> None:
     await lose(use_cases, 3)
     await use_cases.publish(4)
-
     await use_cases.seeker.seek(use_cases.caller, SUB, 7)
-
     assert await losses_of(use_cases).of(await use_cases.subscription()) == 3
 
 

@@ -103,9 +103,7 @@ async def test_12_2_a_stored_schema_that_cannot_be_used_stops_publishing(
 
 async def test_a_dry_run_has_an_end(use_cases: UseCases, schemas: Schemas) -> None:
     await publish(use_cases, *[OBJECT] * (MAX_DRY_RUN + 10))
-
     done = await schemas.dry_run(use_cases.caller, X, "projects/P/topics/t", MAX_DRY_RUN + 10)
-
     assert (done.checked, done.refused) == (MAX_DRY_RUN, 0)
 
 

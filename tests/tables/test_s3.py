@@ -48,7 +48,6 @@ def put(url: str, content: str, *conditions: str) -> int:
 def test_the_server_refuses_to_put_an_object_that_is_there_if_it_is_told_to(store: str) -> None:
     """Without this all that follows would show nothing about two writers."""
     url = f"{store}/{server.BUCKET}/{parts.s3_table().rpartition('/')[2]}"
-
     assert put(url, "first", "If-None-Match: *") == 200
     assert put(url, "second", "If-None-Match: *") == 412
     assert put(url, "third") == 200

@@ -69,7 +69,6 @@ def test_what_a_writer_writes_is_valid(value: object) -> None:
 def test_a_datum_cut_off_or_with_more_after_it_is_not(value: object, draw: st.DataObject) -> None:
     """O12."""
     data = written(value)
-
     assert not accepts(COMPILED, data[: draw.draw(st.integers(0, len(data) - 1))])
     assert not accepts(COMPILED, data + draw.draw(st.binary(min_size=1)))
 

@@ -44,16 +44,13 @@ async def test_what_takes_too_long_fails_and_its_worker_is_replaced(pool: Pool) 
 async def test_what_ends_its_worker_fails_alone(pool: Pool, job: Job) -> None:
     with pytest.raises(TaskFailed):
         await done(pool, job)
-
     assert await done(pool, jobs.reverse, b"ab") == [b"ba"]
 
 
 async def test_what_is_too_large_for_the_shared_memory_fails_and_ends_no_worker(pool: Pool) -> None:
     before = await done(pool, jobs.process)
-
     with pytest.raises(TaskFailed):
         await done(pool, jobs.reverse, bytes(SHARED + 1))
-
     assert await done(pool, jobs.process) == before
 
 
@@ -90,7 +87,6 @@ async def test_all_but_one_worker_are_ended_when_they_were_idle_for_long(pool: P
 
 async def test_a_worker_asks_to_be_ended_before_the_service_when_memory_runs_out(pool: Pool) -> None:
     [worker] = await done(pool, jobs.process)
-
     assert Path(f"/proc/{int(worker)}/oom_score_adj").read_text() == "1000\n"
 
 

@@ -329,7 +329,6 @@ def test_a8_what_the_normal_form_cannot_say_is_told(subject: Pairs, why: str) ->
 
 def test_a8_the_digest_tells_subjects_of_one_normal_form_apart() -> None:
     one, other = name_of([("CN", "a"), ("CN", "b")]), name_of([("CN", "b")])
-
     assert of_certificate(one) == of_certificate(other)
     assert subject_sha256(one) != subject_sha256(other)
     assert len(subject_sha256(one)) == 64
@@ -346,7 +345,6 @@ def test_a8_the_digest_tells_subjects_of_one_normal_form_apart() -> None:
 async def test_a19_a_subject_that_cannot_be_read_is_refused(site: Site, old: bytes, new: bytes) -> None:
     usual = site.root.signs([("C", "GR"), ("CN", "UNUSUAL!")])
     odd = site.root.signs_changed(usual.certificate, old, new)
-
     said = await site.judge(odd)
     assert said.replace("has a subject that ", "") == "refused: Your certificate cannot be read"
 

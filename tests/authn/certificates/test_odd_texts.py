@@ -105,7 +105,6 @@ async def test_the_name_of_the_authority_above_may_be_odd_in_an_extension_alone(
 
 def test_the_signature_of_a_list_is_over_what_was_signed_and_not_over_what_is_read(odd: OddAuthority) -> None:
     ca, good = read_der(odd.certificate), odd.crl(7)
-
     assert RevocationList.read(good, "good").is_signed_by(ca)
     for forged in (good.replace(ODD[:2], USUAL[:2]), good[:-1] + bytes([good[-1] ^ 1])):
         assert not RevocationList.read(forged, "forged").is_signed_by(ca)

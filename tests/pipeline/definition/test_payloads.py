@@ -58,7 +58,6 @@ def test_json_is_read_into_the_types_that_are_asked_for() -> None:
 
 def test_each_object_of_a_list_is_a_record_and_a_bad_one_is_set_aside_alone() -> None:
     found = read(Json(FIELDS, frozenset({"site"})), b'[{"site": "A"}, {"jobs": 1}, 7, {"site": "B", "at": 1709634030}]')
-
     assert found[0] == {**dict.fromkeys(FIELDS), "site": "A", "attributes": ATTRIBUTES}
     assert found[1:3] == ["field site is missing", "a JSON object is expected"]
     assert found[3]["at"] == datetime(2024, 3, 5, 10, 20, 30, tzinfo=UTC)

@@ -271,7 +271,6 @@ def of_the_service(rules: schema_check.Rules, offset: int, data: bytes, attribut
 @given(JSON.map(lambda value: json.dumps(value).encode()) | st.binary(), st.sampled_from(["ATHENS", "athens", None]))
 def test_verdicts_are_those_of_the_service(data: bytes, origin: str | None) -> None:
     attributes = {} if origin is None else {"origin": origin}
-
     with schema_check.Verdicts(RULES) as verdicts:
         assert verdicts.refusal(7, data, attributes) == of_the_service(RULES, 7, data, attributes)
 
@@ -316,7 +315,6 @@ def file(folder: Path, content: Any) -> str:
 
 def test_a_schema_is_read_from_files(tmp_path: Path) -> None:
     rules = schema_check.of_files("json", file(tmp_path, READING), "")
-
     assert (rules.type, json.loads(rules.payload or ""), rules.attributes) == ("json", READING, None)
 
 

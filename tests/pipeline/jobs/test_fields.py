@@ -90,7 +90,6 @@ def test_absent_null_and_empty_texts_are_none() -> None:
 def test_what_a_field_cannot_be_is_broken(read: Callable[[Any, str], object], value: Any, reason: str) -> None:
     with pytest.raises(Broken) as broken:
         read({"a": value}, "a")
-
     assert str(broken.value).startswith(reason)
     assert "client_secret" not in str(broken.value)
 

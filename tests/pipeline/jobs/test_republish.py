@@ -27,7 +27,6 @@ from tests.pipeline.garden import Garden
 ])  # fmt: skip
 def test_rules_that_cannot_be_are_told(options: dict[str, object], said: str) -> None:
     read, wrong = read_options(Options, options)
-
     assert read is None
     assert [each for each in wrong if said in str(each)]
 

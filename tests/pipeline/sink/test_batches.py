@@ -131,9 +131,7 @@ def test_a_batch_in_other_partitions_publishes_the_same(moment: int, partitions:
 @pytest.mark.parametrize("moment", range(WRITTEN, ALL, 2))
 def test_rows_that_come_differently_again_are_those_of_the_first_try(moment: int, stream: Stream) -> None:
     do_batch_until(stream, moment)
-
     stream.do_batch([["other"], ROWS[::-1], ["rows"]])
-
     assert sorted(stream.published) == ROWS
 
 
@@ -141,7 +139,6 @@ def test_killed_again_and_again_a_batch_is_published_once(stream: Stream) -> Non
     for moment in (7, 5, 9):
         do_batch_until(stream, moment)
     stream.do_batch(parted(ROWS, 5))
-
     assert sorted(stream.published) == ROWS
 
 
@@ -158,7 +155,6 @@ def test_what_is_kept_goes_with_the_next_batch(stream: Stream) -> None:
 
 def test_payloads_that_are_kept_are_for_the_owner_only(stream: Stream) -> None:
     stream.write(0, ROWS)
-
     [part] = (stream.checkpoint / "unpublished" / "batch-000007").iterdir()
     assert part.stat().st_mode & 0o777 == 0o600
     assert part.parent.stat().st_mode & 0o777 == 0o700
@@ -167,14 +163,12 @@ def test_payloads_that_are_kept_are_for_the_owner_only(stream: Stream) -> None:
 def test_a_batch_without_partitions_is_published(stream: Stream) -> None:
     stream.do_batch([])
     stream.do_batch([ROWS])
-
     assert stream.published == []
 
 
 def test_a_row_that_is_no_message_keeps_its_whole_batch_from_being_published(stream: Stream) -> None:
     with pytest.raises(WrongRow, match="row 1 of partition 1 has neither data nor attributes"):
         stream.do_batch([ROWS, ["x", ""]])
-
     assert stream.published == []
 
 
@@ -191,7 +185,6 @@ def test_a_folder_that_machines_do_not_share_is_told_before_anything_is_publishe
 @pytest.mark.parametrize("checkpoint", [None, "hdfs://namenode/checkpoint"])
 def test_a_checkpoint_that_cannot_keep_batches_is_refused(checkpoint: str | None, stream: Stream) -> None:
     options = {"topic": "out"} | ({"checkpointLocation": checkpoint} if checkpoint else {})
-
     with pytest.raises(WrongOption, match="option checkpointLocation: is needed as an option, on a file system"):
         StreamWriter(stream.garden.options | options, SCHEMA, False)
 

@@ -55,7 +55,6 @@ def test_a_row_travels_as_the_service_wants_it(columns: dict[str, Any], topic: s
 
 def test_a_row_may_say_its_topic_and_its_lane() -> None:
     found = _messages({"data": [b"1", b"2"], "topic": ["a", "b"], "lane": [0, 7]}, topic=None)
-
     assert [where for where, _ in found] == ["a/l0", "b/l7"]
 
 
@@ -84,7 +83,6 @@ def test_a_row_that_is_no_message_is_named(columns: dict[str, Any], said: str) -
 def test_rows_out_of_their_order_are_refused() -> None:
     inside = {"data": [b"1", b"2", b"3"], "topic": ["a", "b", "a"], "offset": [5, 1, 5]}
     assert len(_messages(inside, topic=None, order_by=("offset",))) == 3
-
     with pytest.raises(WrongRow, match="row 2 of partition 3 comes after a larger one of topic a"):
         _messages(inside | {"offset": [5, 1, 4]}, topic=None, order_by=("offset",))
 
@@ -178,7 +176,6 @@ def test_the_requests_of_a_topic_are_sent_one_after_another_in_order() -> None:
 
 def test_topics_do_not_wait_for_each_other() -> None:
     meeting = threading.Barrier(2, timeout=PATIENCE_SECONDS)
-
     with Sender(lambda _: meeting.wait() and None) as sender:
         sender.put(_chunk("a", 0))
         sender.put(_chunk("b", 0))

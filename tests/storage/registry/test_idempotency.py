@@ -169,7 +169,6 @@ async def test_bytes_add_up_by_topic(store: IdempotencyRecords, topic: TopicId) 
     assert await store.bytes_of(topic) == 0
     await store.add_bytes({topic: 10, new_topic_id(): 5})
     await store.add_bytes({topic: 2**40})
-
     assert await store.bytes_of(topic) == (await store.all_bytes())[topic] == 2**40 + 10
 
 

@@ -51,14 +51,12 @@ def test_a_result_is_read_in_the_shape_it_was_written_in(shape: Shape) -> None:
 def test_what_is_no_result_is_refused_with_the_reason(data: bytes, reason: str) -> None:
     with pytest.raises(Broken) as refused:
         list(parse_results("current", latest=2**32)(data, {"partition_date": "2024-03-05"}))
-
     assert str(refused.value).startswith(reason)
 
 
 @pytest.mark.parametrize("attributes", [{}, {"partition_date": "2024-03-06"}, {"partition_date": "today"}])
 def test_the_result_itself_says_its_day(attributes: dict[str, str]) -> None:
     [found] = parse_results("current")(datum(RESULT), attributes)
-
     assert found["date"] == "2024-03-05"
 
 

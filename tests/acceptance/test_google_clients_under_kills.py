@@ -90,7 +90,6 @@ async def kill_while_used(target: Target, said: Callable[[], list[Said]], chance
 
 
 def repeated(said: list[Said]) -> list[int]:
-    """Return what came again after its acknowledgement was confirmed."""
     confirmed: set[int] = set()
     found = []
     for each in said:

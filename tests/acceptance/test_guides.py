@@ -109,8 +109,6 @@ def served(command: str, clone: Path) -> Iterator[str]:
 
 
 class Receiver:
-    """The receiver of a document, in a terminal of its own."""
-
     def __init__(self, document: Path, clone: Path) -> None:
         self._command = shlex.split(block(document, "sh receiver"))
         self._clone = clone

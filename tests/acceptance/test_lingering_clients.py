@@ -71,7 +71,6 @@ PUBLISH = {"messages": [{"data": base64.b64encode(bytes(1_000_000)).decode()}]}
 
 
 def furnish(client: httpx.Client, project: str) -> None:
-    """Have a project with topic t, subscription s, and 13 MB of messages."""
     client.post(f"/projects/{project}", json={}).raise_for_status()
     client.put(f"/projects/{project}/topics/t").raise_for_status()
     topic = {"topic": f"projects/{project}/topics/t"}
@@ -137,9 +136,7 @@ def test_sighup_without_a_certificate_changes_nothing_and_sigterm_waits_for_no_c
 
 
 @pytest.mark.parametrize("tls", [(), TLS])
-def test_silent_connections_leave_files_for_the_log_and_give_their_memory_back(
-    tmp_path: Path, tls: tuple[str, ...]
-) -> None:
+def test_silent_connections_leave_files_for_the_log_and_give_their_memory_back(tmp_path: Path, tls: tuple[str, ...]):
     few_files, operations = ("sh", "-c", 'ulimit -n 512; exec "$@"', "sh"), free_port()
     flags = ("--ops-port", str(operations), *tls)
     with live_service(tmp_path / "data", *flags, tracer=few_files) as live, live.http() as http:

@@ -318,11 +318,10 @@ def test_a_folder_in_use_is_refused(backup: Path, tmp_path: Path) -> None:
         taken.release()
 
 
-@pytest.mark.parametrize(
-    ("spoil", "name", "said"),
-    [(damage, "registry.db", "not what was backed up"), (damage, "log/cursors/*.img", "not what was backed up"),
-     (damage, "token.key", "not what was backed up"), (os.unlink, "log/cursors/*.img", "No such file")],
-)  # fmt: skip
+@pytest.mark.parametrize(("spoil", "name", "said"), [
+    (damage, "registry.db", "not what was backed up"), (damage, "log/cursors/*.img", "not what was backed up"),
+    (damage, "token.key", "not what was backed up"), (os.unlink, "log/cursors/*.img", "No such file"),
+])  # fmt: skip
 def test_what_changed_or_is_missing_is_found_and_no_service_takes_the_folder(
     backup: Path, tmp_path: Path, spoil: Callable[[Path], None], name: str, said: str
 ) -> None:

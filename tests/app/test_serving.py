@@ -243,7 +243,6 @@ class Port:
     has_tls: bool = False
 
     async def connect(self, source: str = HERE) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Return a connection on which nothing is said, a handshake neither."""
         return await asyncio.open_connection(HERE, urlsplit(self.url).port, local_addr=(source, 0))
 
     async def open(self, source: str = HERE) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -294,11 +293,10 @@ async def port_of(name: str, folder: Path) -> AsyncIterator[Port]:
             yield Port(run.base_url, run.operations_url, has_tls=name == "api-tls")
 
 
-@pytest.mark.parametrize(
-    ("name", "prefix"),
-    [("api", "ams"), ("api-tls", "ams"), ("operations", "ams"), ("certificates", "ams_authn"),
-     ("certificates-operations", "ams_authn"), ("push-operations", "ams_push"), ("pubsub", "ams")],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "prefix"), [
+    ("api", "ams"), ("api-tls", "ams"), ("operations", "ams"), ("certificates", "ams_authn"),
+    ("certificates-operations", "ams_authn"), ("push-operations", "ams_push"), ("pubsub", "ams"),
+])  # fmt: skip
 async def test_silent_connections_of_one_address_leave_half_to_others(
     name: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

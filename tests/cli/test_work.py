@@ -38,8 +38,6 @@ def backlog(ams: Ams, jobs: str) -> Backlog:
 
 @pytest.fixture
 def started(begin: Begin) -> Begin:
-    """Start `ams work` and wait until it has said that it works."""
-
     def start(*arguments: str) -> "subprocess.Popen[str]":
         process = begin("work", *arguments)
         assert process.stderr is not None

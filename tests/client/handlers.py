@@ -60,7 +60,6 @@ class Handler:
 
 
 def made(client: Client, **options: Any) -> str:
-    """Make a project with a topic and a parallel subscription with these options."""
     name = f"p-{uuid.uuid4()}"
     client.call(wire.create_project(name))
     client.project(name).topic("t").create()
@@ -87,7 +86,6 @@ def let_time_pass_faster(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextlib.contextmanager
 def passing(*services: Served) -> Iterator[None]:
-    """Let time pass faster for services."""
     over = threading.Event()
 
     def pass_time() -> None:

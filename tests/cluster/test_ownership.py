@@ -50,7 +50,6 @@ class Nodes:
             )
 
     async def kill(self, node: Node) -> None:
-        """End a node in the middle of its work, and let what it owned end."""
         node._rounds.cancel()
         self._made.remove(node)
         await self.pass_time(LEASE_SECONDS)
@@ -80,7 +79,6 @@ async def nodes(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 @pytest.fixture(params=["alone", *ENGINES])
 async def single(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Ownership]:
-    """Every keeper, with one node."""
     if request.param == "alone":
         yield Ownership()
         return
@@ -99,7 +97,6 @@ async def b(nodes: Nodes) -> Node:
 
 
 async def owner_of(node: Node, subscription: SubscriptionId = ONE) -> tuple[str, str]:
-    """Return whom a node that asks is sent to."""
     with pytest.raises(OwnedElsewhere) as refused:
         await node.claim(subscription)
     assert refused.value.pubsub == f"{refused.value.node}:8085"

@@ -213,7 +213,6 @@ def given(*numbers: int) -> Answer:
 
 
 def again(number: int, name: str) -> Answer:
-    """A pull's answer with this message under the id that is called so."""
     return Answer({"receivedMessages": [Has(ackId=f"${name}", message=Has(messageId=str(number)))]})
 
 
@@ -235,7 +234,6 @@ def extended(seconds: int, *ids: str, by: str = "admin") -> Ask:
 
 
 def late(*numbers: int) -> Answer:
-    """What acknowledging these too late is answered."""
     text = ", ".join(HAND_OUT.replace(r"\d+-", f"{each}-") for each in numbers)
     return Answer({"error": {"code": 408, "message": Like(f"ack timeout: {text}"), "status": "TIMEOUT"}}, 408)
 
@@ -245,7 +243,6 @@ def keyed(*keys: str) -> Ask:
 
 
 def marked(*names: str) -> Ask:
-    """Messages that have an attribute of this name each."""
     return post(TOPIC + ":publish", {"messages": [{"data": "aGk=", "attributes": {each: "1"}} for each in names]})
 
 

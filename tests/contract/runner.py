@@ -21,13 +21,12 @@ JSON = "application/json; charset=utf-8"
 LINES = "application/x-ndjson"
 
 _count = itertools.count(1)
-_HOT = (":publish", ":pull", ":acknowledge")
 _NOTHING = b"{"  # a body that no hot route takes: it changes nothing, but its head is known afterwards
 
 
 def is_hot(ask: Ask) -> bool:
     """Whether a request may take the fast lane, by its method and path."""
-    return ask.method == "POST" and ask.path.partition("?")[0].endswith(_HOT)
+    return ask.method == "POST" and ask.path.partition("?")[0].endswith((":publish", ":pull", ":acknowledge"))
 
 
 @dataclass
@@ -81,7 +80,6 @@ class Runner:
             self._expect(step, answer)
 
     def must(self, ask: Ask) -> None:
-        """Send a request that has to succeed."""
         self._expect(ask, None)
 
     def _times(self) -> dict[str, str]:

@@ -122,8 +122,6 @@ def test_a_process_that_hangs_is_ended_and_says_where_it_hung() -> None:
 
 
 class Program:
-    """Starts when it is let, and says what became of it."""
-
     def __init__(self, *, starts: bool = True) -> None:
         self.said: list[str] = []
         self._may_start = asyncio.Event()
@@ -374,7 +372,6 @@ async def test_what_is_more_than_an_exception_is_the_end_of_the_part(site: Site)
 
 
 async def ticking(ticks: list[int]) -> None:
-    """Count turns of the event loop."""
     while True:
         ticks[0] += 1
         await asyncio.sleep(0)

@@ -26,8 +26,6 @@ BUSY = Response(503, b"busy", ((b"Retry-After", b"2"),))
 
 
 class Nodes(HttpClient):
-    """Other nodes, with the answers that a test gives them."""
-
     def __init__(self, *answers: Response | Exception) -> None:
         self.answers = list(answers)
         self.asked: list[httpcore.Request] = []
@@ -107,7 +105,6 @@ async def test_whom_a_request_is_sent_to(
     answers: list[Response | Exception], owners: list[OwnedElsewhere | bytes], answer: object, asked: list[bytes]
 ) -> None:
     site = Site(Nodes(*answers), *owners)
-
     assert await site.run() == answer
     assert [each.url.host for each in site.nodes.asked] == asked
     assert set(site.doubted) == ({SubscriptionId("s")} if asked else set())

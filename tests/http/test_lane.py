@@ -49,13 +49,11 @@ async def warm_way(tmp_path: Path) -> AsyncIterator[Way]:
 
 
 async def statuses(way: Way, *packets: bytes) -> list[int]:
-    """Return the status of the answer to each, on a connection of its own."""
     return [int((await way.told([packet]))[0].split()[1]) for packet in packets]
 
 
 async def test_a_request_takes_the_lane_when_its_head_is_known(way: Way) -> None:
     hot = (PUBLISHED, said(PULL, NOW), said(ACKNOWLEDGE, ID))
-
     assert await statuses(way, *hot * 3) == [200] * 9
     assert way.on_lane == 6
 
@@ -262,7 +260,6 @@ async def test_a_pull_whose_client_ends_its_side_while_the_database_is_asked_doe
 @pytest.mark.usefixtures("far_positions")
 async def test_requests_behind_a_pull_that_waits_are_answered_after_it(warm_way: Way) -> None:
     answers, _ = await warm_way.told([PULL_LATER + PUBLISHED + said(PULL, NOW)])
-
     places = [answers.index(each) for each in (b'"receivedMessages":[]', b'"messageIds":["1"]', b'"messageId":"1"')]
     assert places == sorted(places)
 

@@ -33,8 +33,6 @@ P, Q = ("P", "u"), ("Q", "u")
 
 
 class Sender:
-    """Sends one body, and notes whether anything of it was received."""
-
     def __init__(self, size: int, *, is_chunked: bool = False, coding: bytes = b"") -> None:
         self.is_received = False
         self.body = b"x" * size
@@ -62,7 +60,6 @@ def begin(bodies: Bodies, sender: Sender, holders: Holders = P) -> "asyncio.Task
 
 
 async def is_read(bodies: Bodies, size: int, holders: Holders = P) -> bool:
-    """Return whether a body is read without a wait."""
     sender = Sender(size)
     reading = begin(bodies, sender, holders)
     for _ in range(10):
@@ -152,9 +149,7 @@ async def test_bodies_that_wait_are_read_one_after_the_other_at_the_rate(
 
 
 @pytest.mark.parametrize("sender", [Sender(PACED_BYTES, is_chunked=True), Sender(1, coding=b"gzip")])
-async def test_a_body_of_which_nobody_knows_how_large_it_is_waits_as_a_large_one(
-    bodies: Bodies, sender: Sender
-) -> None:
+async def test_a_body_of_which_nobody_knows_how_large_it_is_waits_as_a_large_one(bodies: Bodies, sender: Sender):
     refuse(bodies, 2 * FREE_REFUSED_BYTES)
     waiting = begin(bodies, sender)
     await asyncio.sleep(0.01)
@@ -241,9 +236,7 @@ async def test_a_schema_beyond_a_quota_is_not_even_received_after_many_while_oth
             each.connection_lost(None)
 
 
-async def test_a_large_publish_waits_although_its_head_is_known(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_large_publish_waits_although_its_head_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     large = said(PUBLISH, MESSAGE + b" " * PACED_BYTES)
     async with one_way(tmp_path / "data", lane=True) as way:
         for _ in range(2):

@@ -29,8 +29,6 @@ from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
 
 
 class View:
-    """A view that is open: its events, one after the other."""
-
     def __init__(self, answer: httpx.Response) -> None:
         self.answer = answer
         self._lines = answer.aiter_lines()
@@ -46,7 +44,6 @@ class View:
         return "", None
 
     async def until(self, name: str) -> Any:
-        """Return what the next event of a name says."""
         while True:
             found, said = await self.event()
             assert found, f"the stream ended before {name}"
@@ -143,9 +140,7 @@ async def test_counts_come_at_once_and_again_when_the_log_grows(client: Client, 
     assert stands["oldestUnackedSeconds"] >= 0
 
 
-async def test_subscriptions_are_counted_after_an_acknowledgement_on_lease_and_without_their_topic(
-    client: Client,
-) -> None:
+async def test_subscriptions_are_counted_after_an_acknowledgement_on_lease_and_without_their_topic(client: Client):
     await client.ask("PUT", "/projects/$P/subscriptions/p", {"topic": "projects/$P/topics/t", "type": "parallel"})
     await client.publish(3)
     async with client.view("subscriptions=s,p") as view:
@@ -384,7 +379,6 @@ async def test_messages_come_out_as_they_went_in_whatever_they_hold(
 
 async def test_a_comment_comes_only_after_a_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (await written(COUNTS, None, None)).count(b":\n\n") == 0
-
     monkeypatch.setattr("ams.http.routes.reading.SILENCE", 0)
     assert (await written(COUNTS, None, None)).endswith(b"\n\n:\n\n:\n\n")
 

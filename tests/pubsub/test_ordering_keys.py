@@ -9,7 +9,6 @@ from tests.support.waiting import wait_until
 
 
 def publish(world: World, count: int) -> None:
-    """Publish messages of one ordering key."""
     messages = [{"data": b"%d" % number, "ordering_key": "k"} for number in range(count)]
     PublisherClient.publish(world.publisher, request={"topic": world.topic(), "messages": messages})
 

@@ -120,7 +120,6 @@ def now() -> datetime.datetime:
 
 
 def acknowledge(world: World, most: int = 100) -> list[bytes]:
-    """Pull, and acknowledge what came; return it."""
     found = world.pulled(world.subscription(), most)
     if found:
         ids = [each.ack_id for each in found]

@@ -367,7 +367,6 @@ def test_without_a_host_name_receivers_check_a_token_by_the_url_that_the_service
 
 
 def documented(issuer: str, audience: str) -> Iterator[Callable[[str], str]]:
-    """Yield what the reference has for receivers, for another issuer and audience."""
     text = (ROOT / "docs" / "reference" / "pubsub.md").read_text()
     for program in re.findall(r"^```python\n(.*?def sender.*?)^```$", text, re.MULTILINE | re.DOTALL):
         said: dict[str, Any] = {}

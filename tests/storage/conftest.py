@@ -17,7 +17,6 @@ MODEL = "postgresql://ams@model/ams"
 
 @pytest.fixture
 def model_url(tmp_path: Path) -> Iterator[str]:
-    """Give the URL of an empty database on the model of PostgreSQL that simulated worlds have."""
     with installed({"model": DirectHost(_server(tmp_path))}):
         yield MODEL
 

@@ -44,7 +44,6 @@ class Engines:
         return Subscriptions(self.registry, self.log, self.cursors)
 
     async def caller(self, project: str | None = "P") -> Caller:
-        """Return somebody who may do everything in a project."""
         return await service(self.registry, project)
 
 

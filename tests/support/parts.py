@@ -36,13 +36,11 @@ class Shared(NamedTuple):
 
 
 def kafka_servers() -> str:
-    """Return `host:port` of the broker that all tests of this run share."""
     marks.require("kafka")
     return _address("kafka")
 
 
 def s3_address() -> str:
-    """Return the address of the S3 server that all tests of this run share."""
     marks.require("go")
     s3.program()  # here: the keeper is not waited for while it builds
     return _address("s3")

@@ -37,7 +37,6 @@ class Api:
         await self._http.aclose()
 
     async def must(self, path: str, body: object, *, method: str = "POST") -> Any:
-        """Call and return the document, None when there is none; fail when the answer is no success."""
         answer = await self.ask(path, body, method=method)
         assert answer.status_code == 200, f"{method} {path} was answered {answer.status_code}: {answer.text}"
         return answer.json() if answer.content else None

@@ -121,7 +121,6 @@ async def test_an_answer_to_http_1_0_that_streams_ends_with_the_connection() -> 
     line, connection = LineServer(answer_with_body).connect()
     connection.data_received(b"GET / HTTP/1.0\r\n\r\n")
     await wait_until_async(lambda: line.is_closed)
-
     assert line.written.endswith(b"connection: close\r\n\r\nfirstlast")
 
 

@@ -34,8 +34,7 @@ CHECK, WATCH = "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"
 UNABLE = "The push service is currently unable to handle any requests"
 PLAIN = PushSettings(endpoint="http://127.0.0.1:1", token="x", port=0, tls_enabled=False)
 
-LINEAR: Value = [(1, "linear"), (2, 300)]
-CONFIG: dict[int, Value] = {1: "https://example.com/in", 2: LINEAR, 3: 2, 4: "secret"}
+CONFIG: dict[int, Value] = {1: "https://example.com/in", 2: [(1, "linear"), (2, 300)], 3: 2, 4: "secret"}
 
 
 def activation(path: str = PATH, **changes: Value | None) -> bytes:

@@ -58,7 +58,6 @@ async def started(data: Path, **settings: Any) -> AsyncIterator[tuple[Running, h
         yield run, client
 
 
-SUBSCRIBED = {"topic": "projects/P/topics/t"}
 PUBLISHED = {"messages": [{"data": "aGk="}]}
 
 
@@ -66,7 +65,7 @@ PUBLISHED = {"messages": [{"data": "aGk="}]}
 async def test_topics_whose_log_was_lost_begin_again_and_so_do_their_subscriptions(tmp_path: Path) -> None:
     data = tmp_path / "data"
     async with started(data) as (_, client):
-        await client.put("/subscriptions/s", json=SUBSCRIBED)
+        await client.put("/subscriptions/s", json={"topic": "projects/P/topics/t"})
         for _ in range(3):
             await client.post("/topics/t:publish", json=PUBLISHED)
         await client.post("/subscriptions/s:modifyOffset", json={"offset": 3})
@@ -177,16 +176,15 @@ async def test_bad_settings_stop_a_start_before_anything_is_made(
 TLS = {"cert": "chain.pem", "key": "key.pem"}
 
 
-@pytest.mark.parametrize(
-    ("settings", "issuer"),
-    [({"proxy_hostname": "ams.example", "port": 8080}, "https://ams.example"),
-     ({"host": "127.0.0.1", "port": 8080}, "http://127.0.0.1:8080"),
-     ({"host": "::1", "port": 80}, "http://[::1]"),
-     ({"host": "ams.example", "port": 8443, **TLS}, "https://ams.example:8443"),
-     ({"host": "ams.example", "port": 443, **TLS}, "https://ams.example"),
-     ({"host": "127.0.0.1", "port": 8443, "tls_self_signed": True}, "https://localhost:8443"),
-     ({"host": "0.0.0.0", "port": 443, **TLS}, f"https://{socket.gethostname()}")],
-)  # fmt: skip
+@pytest.mark.parametrize(("settings", "issuer"), [
+    ({"proxy_hostname": "ams.example", "port": 8080}, "https://ams.example"),
+    ({"host": "127.0.0.1", "port": 8080}, "http://127.0.0.1:8080"),
+    ({"host": "::1", "port": 80}, "http://[::1]"),
+    ({"host": "ams.example", "port": 8443, **TLS}, "https://ams.example:8443"),
+    ({"host": "ams.example", "port": 443, **TLS}, "https://ams.example"),
+    ({"host": "127.0.0.1", "port": 8443, "tls_self_signed": True}, "https://localhost:8443"),
+    ({"host": "0.0.0.0", "port": 443, **TLS}, f"https://{socket.gethostname()}"),
+])  # fmt: skip
 def test_the_issuer_is_where_the_service_is_found(settings: dict[str, object], issuer: str) -> None:
     assert issuer_of(Settings(**settings)) == issuer  # type: ignore[arg-type]
 

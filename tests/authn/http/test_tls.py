@@ -47,9 +47,7 @@ def odd(folder: Path, *, days: int = 1, extension: int = 0, subject: str = "odd"
     return Pair.write(made, folder, f"odd{days}-{extension}-{len(subject)}")
 
 
-def test_every_client_reaches_http_with_the_certificate_that_it_has_shown(
-    front: Served, tmp_path: Path, jane: Pair
-) -> None:
+def test_every_client_reaches_http_with_the_certificate_that_it_has_shown(front: Served, tmp_path: Path, jane: Pair):
     said = front.ask()
     assert (said["address"], said["subject"], said["unreadable"]) == ("127.0.0.1", None, "")
     assert front.ask(cert=jane)["subject"] == "CN=Jane,C=GR"

@@ -65,7 +65,6 @@ async def test_a_failing_statement_is_unavailability_and_the_next_one_works(data
     """17.4 O9."""
     with pytest.raises(RegistryUnavailable) as caught:
         await database.read(lambda connection: connection.exec_driver_sql("SELECT * FROM nowhere"))
-
     assert caught.value.message == "Internal error while querying datastore"
     assert await database.read(count_projects) == 0
 

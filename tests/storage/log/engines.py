@@ -49,7 +49,6 @@ class Embedded:
     logs: list[EmbeddedLog] = field(default_factory=list)  # all that were opened on it
 
     async def let_pass(self, milliseconds: int) -> None:
-        """Let so much time pass for the log."""
         self.clock.advance(milliseconds)
 
     def turn_back(self, milliseconds: int) -> None:

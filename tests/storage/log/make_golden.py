@@ -65,7 +65,6 @@ async def write_ordering_keys(log: EmbeddedLog) -> None:
 
 
 async def make() -> Embedded:
-    """Make the folder on a disk in memory, as a kill with a torn write leaves it."""
     engine = Embedded(clock=ManualClock(now=START), options={"segment_bytes": 1500})
     log = await engine.open()
     await write(log, engine)

@@ -25,7 +25,6 @@ from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[3]
 START_SECONDS = 30.0
-WAIT_SECONDS = 20.0
 T = TypeVar("T")
 
 
@@ -58,7 +57,7 @@ class Receiving:
     def requests(self, path: str = "") -> list[Received]:
         return self._ask("GET", f"/_received?path={quote(path)}", list[Received])
 
-    def wait(self, count: int, path: str = "", seconds: float = WAIT_SECONDS) -> list[Received]:
+    def wait(self, count: int, path: str = "", seconds: float = 20.0) -> list[Received]:
         """Return what came once there are so many; fail after a while."""
         return wait_until(lambda: len(found := self.requests(path)) >= count and found, seconds) or []
 

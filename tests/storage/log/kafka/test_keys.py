@@ -159,7 +159,6 @@ async def test_a_claim_that_could_not_be_settled_is_answered_all_the_same(engine
     with failing(engine.idempotency, "settle", RegistryUnavailable):
         first = await log.append(topic, texts("aaaa"), key="k")
     engine.clock.advance(YOUNG)
-
     assert await log.append(topic, texts("aaaa"), key="k") == first
 
 

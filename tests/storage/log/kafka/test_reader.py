@@ -74,7 +74,6 @@ async def test_a_read_holds_no_more_than_what_came_before_a_gap_in_memory(node):
 
 
 async def read_on(node, partition, step):
-    """Read a topic to its end, so many messages at a time; return what was found."""
     found, start = [], 0
     while batch := await node.read(partition, start, max_messages=step, max_bytes=1 << 20):
         found += batch

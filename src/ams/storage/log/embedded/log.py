@@ -401,7 +401,8 @@ class EmbeddedLog:
         try:
             for outcome in outcomes:
                 self._state.apply(outcome)
-                self.journal.apply(outcome)
+                if outcome.cursors is not None:
+                    self.journal.apply(outcome)
                 if outcome.closed:
                     self._upkeep.rounds.soon()
                 if outcome.sequence:

@@ -141,7 +141,7 @@ def encode_group(group: Group, before: Mapping[SubscriptionId, Progress | None],
 def encode_image(states: Mapping[SubscriptionId, OnDisk], lost: int) -> Iterator[bytes]:
     """Yield bodies that hold everything, some subscriptions each."""
     keys = list(states)
-    for start in range(0, len(keys), _SLICE):
+    for start in range(0, max(len(keys), 1), _SLICE):  # without cursors too: for what was lost
         part = keys[start : start + _SLICE]
         images = [(key, states[key].progress) for key in part]
         found = [
@@ -151,8 +151,6 @@ def encode_image(states: Mapping[SubscriptionId, OnDisk], lost: int) -> Iterator
         ]
         rows = [_stored(key, states[key].row) for key in part]
         yield msgspec.msgpack.encode(_Body(rows, [], lost, found))
-    if not keys:
-        yield msgspec.msgpack.encode(_Body([], [], lost, []))
 
 
 def replay(bodies: Iterable[bytes]) -> tuple[dict[SubscriptionId, OnDisk], int]:

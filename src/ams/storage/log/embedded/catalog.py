@@ -201,10 +201,6 @@ class SegmentCatalog:
         self.forget_index(segment)
         self.pages.open.forget(segment.path)
 
-    def remove_from_chain(self) -> None:
-        """Remove the oldest segment of cursors, whose file is deleted."""
-        del self.by_sequence[self.chain.pop(0).sequence]
-
     def forget_index(self, segment: Segment) -> None:
         """Let go of what was read from a segment's index file: it is another one now, or none."""
         self.pages.drop(segment.sequence)

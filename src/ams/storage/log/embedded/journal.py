@@ -123,8 +123,10 @@ class Journal:
             del self._old[0]
         segments = self._catalog.chain
         while segments and segments[0].closed and segments[0].cursors <= self.image:
-            await asyncio.to_thread(self._unlink, segments[0].path)
-            self._catalog.remove_from_chain()
+            # One after the other: the next one may say how much of this one is good.
+            await asyncio.to_thread(self._files.unlink, segments[0].path)
+            await asyncio.to_thread(self._files.sync_folder, os.path.dirname(segments[0].path))
+            del self._catalog.by_sequence[segments.pop(0).sequence]
 
     def images(self) -> list[str]:
         """Return the path of the image, if there is one. From any thread."""
@@ -138,11 +140,6 @@ class Journal:
     def _write_image(self, commit: int, now: Milliseconds, bodies: Bodies) -> int:
         with self._drafting:  # who was cancelled may write the same draft still
             return write_image(self._files, self._folder, commit, now, bodies())
-
-    def _unlink(self, path: str) -> None:
-        # One after the other: the next one may say how much of this one is good.
-        self._files.unlink(path)
-        self._files.sync_folder(os.path.dirname(path))
 
     async def _collect_restored(self) -> Bodies:
         bodies = self._bodies

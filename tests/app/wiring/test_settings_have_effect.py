@@ -299,8 +299,6 @@ def spoken(host: str, port: int, version: ssl.TLSVersion) -> str | None:
 
 
 class Listener:
-    """Listens as another server would, and notes how connections to it begin."""
-
     def __init__(self, certificate: tuple[Path, Path]) -> None:
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._context.load_cert_chain(*certificate)

@@ -41,7 +41,6 @@ from tests.support.waiting import wait_until_async
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data folder with 20 messages that no service runs on."""
     folder = tmp_path_factory.mktemp("made")
     (folder / "ams-data").write_text("1\n")
     (folder / "token.key").write_text("0" * 64)

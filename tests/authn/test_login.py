@@ -109,7 +109,6 @@ class LoginService:
         return await self.login.token("ams", host, Peer(address, Presented(leaf)))
 
     async def error(self, peer: Peer | None = None, host: str = "localhost") -> tuple[int, str]:
-        """Return how a login is refused, as it goes out."""
         with pytest.raises(AmsError) as refused:
             await self.login.token("ams", host, peer or Peer(ADDRESS, Presented(self.world.jane.certificate)))
         found = refusal(refused.value)

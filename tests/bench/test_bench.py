@@ -50,8 +50,6 @@ def test_a_load_counts_what_is_answered_and_fails_without_a_server(tmp_path: Pat
 
 
 class Closing(BaseHTTPRequestHandler):
-    """Answers a publish, and closes every connection after five."""
-
     protocol_version = "HTTP/1.1"
     left = 5
 

@@ -62,7 +62,6 @@ def test_every_command_and_option_is_in_the_reference_and_every_exit_code() -> N
 
 
 def leaves(name: str, command: Any) -> Iterator[tuple[str, list[str]]]:
-    """Yield every command below one, as people type it, with its options."""
     for child, below in getattr(command, "commands", {}).items():
         yield from leaves(f"{name} {child}", below)
     if not hasattr(command, "commands"):

@@ -26,8 +26,6 @@ ONE, TWO = "s1", "s2"
 
 
 class Nodes:
-    """Nodes over one registry, whose time can be moved."""
-
     def __init__(self, kind: str, registry: Registry, clock: ManualClock) -> None:
         self._kind, self.registry, self._clock = kind, registry, clock
         self.leases = LeaseTable(registry, PARALLEL)

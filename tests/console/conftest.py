@@ -106,7 +106,6 @@ def button(page: Page | Locator, name: str) -> None:
 
 
 def fill_in(page: Page, act: str, fields: Mapping[str, str], place: Locator | None = None) -> None:
-    """Fill in, by their labels, fields of the dialog that a button opens, of a place or the page, and send them."""
     button(place or page, act)
     for label, text in fields.items():
         page.get_by_label(label, exact=label == "Name").fill(text)

@@ -17,7 +17,6 @@ pytestmark = [pytest.mark.chromium, pytest.mark.node, pytest.mark.long]
 
 
 def shown_token(page: Page) -> str:
-    """Return the token that is shown once, and close what shows it."""
     once = page.get_by_role("dialog", name="The token")
     token = once.locator("code").inner_text()
     once.get_by_role("button", name="I have copied it").click()

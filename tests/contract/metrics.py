@@ -189,8 +189,6 @@ HISTORY_ROWS = [
 
 
 class Percent:
-    """A share in percent, as a fraction."""
-
     def __eq__(self, other: object) -> bool:
         return isinstance(other, float) and 0 <= other < 10_000
 

@@ -51,7 +51,6 @@ class Change(NamedTuple):
 
 
 def changes() -> list[Change]:
-    """Return every change there is to make, in a fixed order."""
     found = []
     for file in sorted(PACKAGE.rglob("*.py")):
         if not NOT_CHANGED & set(file.relative_to(PACKAGE).parts):
@@ -165,8 +164,6 @@ def write_switches(sample: Sequence[Change], folder: Path) -> None:
 
 
 class Tests(NamedTuple):
-    """The tests that evaluate a switch."""
-
     own: frozenset[str] = frozenset()  # those that do so themselves
     is_shared: bool = False  # whether an import or a fixture does it, for whatever tests come then
 

@@ -209,7 +209,6 @@ def ack(*numbers: int, by: str = "admin", name: str = "S") -> Ask:
 
 
 def received(*numbers: int) -> Answer:
-    """A pull's answer with exactly these messages."""
     ids = {number: f"projects/$P/subscriptions/S:{number}" for number in numbers}
     return Answer({"receivedMessages": [Has(ackId=ids[each], message=Has(messageId=str(each))) for each in numbers]})
 

@@ -40,7 +40,6 @@ class Endpoints:
 
 @contextlib.contextmanager
 def open_endpoints(folder: Path) -> Iterator[Endpoints]:
-    """Serve three endpoints until the block ends."""
     endpoints = Endpoints({}, "")
 
     def show(connection: ssl.SSLSocket) -> None:
@@ -72,7 +71,6 @@ class Runner:
         self._tokens["worker"] = WORKER_TOKEN
 
     def run(self, row: Row) -> None:
-        """Do what a row says; fail at the first answer that is another."""
         for step in (Ask("POST", "/projects/$P", {}), *row.given):
             self._expect(step, None)
         self._expect(row.ask, row.gets)

@@ -3,21 +3,7 @@
 from typing import Any
 
 from tests.contract.delivery import TOPIC_GONE
-from tests.contract.parallel import (
-    DONE,
-    NOT_PARALLEL,
-    NOTHING,
-    PLAIN,
-    PULLED,
-    STRANGER,
-    THREE,
-    acked,
-    bad,
-    given,
-    late,
-    nacked,
-    parallel,
-)
+from tests.contract.parallel import *
 from tests.contract.resources import DEADLINE
 from tests.contract.rows import *
 

@@ -54,7 +54,6 @@ URL = "https://receiver.example/in"
 
 
 def fresh() -> Callable[[], str]:
-    """Return a maker of secrets that are all different."""
     numbers = itertools.count()
     return lambda: f"secret-{next(numbers)}"
 

@@ -94,11 +94,8 @@ def trees(keys: st.SearchStrategy[str], values: st.SearchStrategy[str]) -> st.Se
     leaves = st.builds(lambda word, key, value: Tree(word, (), key, value), words, keys, values)
     return st.recursive(leaves, lambda inner: st.one_of(
         st.builds(lambda part: Tree("NOT", (part,)), inner),
-        st.builds(
-            lambda word, parts: Tree(word, tuple(parts)),
-            st.sampled_from(["AND", "OR"]),
-            st.lists(inner, min_size=2, max_size=3),
-        ),
+        st.builds(lambda word, parts: Tree(word, tuple(parts)), st.sampled_from(["AND", "OR"]),
+            st.lists(inner, min_size=2, max_size=3)),
     ), max_leaves=6)  # fmt: skip
 
 

@@ -141,7 +141,6 @@ class Program:
 
 @pytest.fixture
 def ends(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
-    """In how many seconds the process was to be ended."""
     found: list[float] = []
     monkeypatch.setattr(supervisor, "end_within", found.append)
     yield found
@@ -192,8 +191,6 @@ LONG = 3600.0
 
 
 class Site:
-    """Work of which tests say how its rounds end, and what was told."""
-
     def __init__(self) -> None:
         self.supervisor = Supervisor()
         self.put_off: list[str] = []

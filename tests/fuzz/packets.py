@@ -203,7 +203,6 @@ def requests(token: str) -> Mapping[str, bytes]:
 
 
 def other_requests(path: bytes, body: bytes, key: str) -> Mapping[str, bytes]:
-    """Return the table for a port that has no messages."""
     return table(path, body, b"x-api-key: %b\r\n" % key.encode())
 
 

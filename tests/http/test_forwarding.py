@@ -39,8 +39,6 @@ class Nodes(HttpClient):
 
 
 class Site:
-    """A forwarder, and what it is told by those whom it asks."""
-
     def __init__(self, nodes: Nodes, *owners: OwnedElsewhere | bytes) -> None:
         self.nodes, self.owners, self.unread = nodes, list(owners), UnreadAnswers(2**20)
         self.doubted: list[str] = []

@@ -55,7 +55,6 @@ async def way(request: pytest.FixtureRequest, tmp_path: Path, disk: HeldDisk) ->
 
 
 def stop(way: Way) -> None:
-    """Do what a server does when its stop begins."""
     for connection in list(way.port.connections):
         connection.prepare_stop()
 

@@ -76,7 +76,6 @@ async def test_a_body_that_is_too_large_or_does_not_come_is_refused_as_soon_as_t
 
 
 def pieces(*sizes: int) -> Receive:
-    """Send pieces of these sizes, which are a whole body."""
     *first, end = sizes
     return sending(*[more(b"x" * size) for size in first], last(b"x" * end))
 
@@ -269,8 +268,6 @@ class Counted(HttpConnection):
 
 
 class World:
-    """A connection to an application that reads the body, or answers without it."""
-
     def __init__(self, *, reads: bool) -> None:
         self.received = 0
         self._reads = reads

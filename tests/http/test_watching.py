@@ -78,7 +78,6 @@ class Client:
         await self.ask("POST", f"/projects/$P/topics/{topic}:publish", {"messages": messages})
 
     async def member(self, name: str, *roles: str, **lists: str) -> str:
-        """Make a member, put it on access lists, and return its token."""
         body = {"projects": [{"project": "$P", "roles": list(roles)}]}
         token: str = (await self.ask("POST", f"/users/$P-{name}", body))["token"]
         for kind, resource in lists.items():

@@ -56,8 +56,6 @@ def garden(service: Served) -> Iterator[Garden]:
 
 @dataclass(frozen=True)
 class Runs:
-    """Runs in the folder of a test, one after another, over a project of its own."""
-
     spark: SparkSession
     garden: Garden
     folder: Path

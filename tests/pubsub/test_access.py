@@ -46,7 +46,6 @@ class Guarded:
         return name
 
     def allow(self, resource: str, *users: str) -> None:
-        """Let these users alone use it."""
         self.http("POST", f"/projects/P/{resource}:modifyAcl", {"authorized_users": [*users]})
 
     def user(self, *roles: str) -> tuple[str, str]:

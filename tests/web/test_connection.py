@@ -32,7 +32,6 @@ async def answer_path(scope: Any, receive: Any, send: Any) -> None:
 
 
 async def answer_with_body(scope: Any, receive: Any, send: Any) -> None:
-    """Begin an answer, and end it with the request's body."""
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": b"first", "more_body": True})
     event = await receive()

@@ -61,7 +61,6 @@ class Turns:
         return True
 
     def spend(self, project: str, cost: float, name: Any = None) -> None:
-        """Do something that takes time."""
         self.now += cost
         self.done.append((project, name))
 

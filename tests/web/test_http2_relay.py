@@ -50,8 +50,6 @@ class Echo(asyncio.Protocol):
 
 @dataclass
 class World:
-    """A port, with its clients and the server behind it."""
-
     address: tuple[str, int]
     relay: Http2Relay
     front: HttpServer

@@ -70,7 +70,6 @@ class Api:
         return await self._client.request(method, f"/v1{path}", json=body, headers={"x-api-key": token})
 
     async def ask(self, method: str, path: str, body: object = None, token: str = ADMIN) -> Any:
-        """Return what is in an answer that must be good."""
         answer = await self.answer(method, path, body, token)
         assert answer.status_code == 200, (method, path, answer.text)
         return answer.json() if answer.content else None

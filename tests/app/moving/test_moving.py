@@ -33,7 +33,6 @@ class Furnished(NamedTuple):
 
     @property
     def clock(self) -> ManualClock:
-        """A clock at the moment after all that happened."""
         return ManualClock(self.now)
 
 

@@ -134,7 +134,6 @@ def test_metrics_tell_topics_apart(client: Client, limited: Served) -> None:
 @shows("data", "reserve_bytes", "retention")
 def test_the_data_folder_has_a_reserve_and_segments_by_retention(limited: Served, client: Client) -> None:
     client.publish("YQ==").raise_for_status()
-    assert client.pull()  # a hand-out is stored among cursors
     data = Path(limited.run.service.settings.data)
     names = {each.relative_to(data).as_posix(): each for each in data.rglob("*")}
 
@@ -300,8 +299,6 @@ def spoken(host: str, port: int, version: ssl.TLSVersion) -> str | None:
 
 
 class Listener:
-    """Listens as another server would, and notes how connections to it begin."""
-
     def __init__(self, certificate: tuple[Path, Path]) -> None:
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._context.load_cert_chain(*certificate)

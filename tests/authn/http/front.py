@@ -69,8 +69,6 @@ def relaying(
 
 @dataclass(frozen=True)
 class Served:
-    """A front that answers, in a thread of its own."""
-
     listener: Listener
     port: int
     ca: str

@@ -308,7 +308,6 @@ def test_a12_others_come_as_themselves(behind: Served, jane: Pair) -> None:
 def ports(
     front_authority: Authority, front_pair: Pair, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[int, int]]:
-    """Run haproxy before two fronts; gives its ports, that of each form."""
     folder = tmp_path_factory.mktemp("haproxy")
     ca = front_authority.pair.chain
     proxy = front_authority.signs("haproxy", ("O", "Site"), ("CN", "proxy.example"))

@@ -20,8 +20,6 @@ OF_ITS_OWN = ParallelOptions(retry_policy=RetryPolicy(7000, 7000))
 
 
 class Leasing:
-    """A subscription, and what its worker asks for."""
-
     def __init__(self, site: Site, of: Target) -> None:
         self.site, self.target = site, of
         self.hand_outs = EngineHandOuts(site.engines.registry, site.working)

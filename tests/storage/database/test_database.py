@@ -149,8 +149,6 @@ async def test_reads_do_not_wait_for_a_write_under_way(sqlite: Database, tmp_pat
 
 
 class FullDisk(UnlimitedSpace):
-    """A disk with room for so many pages, which can be given more."""
-
     def __init__(self, path: Path, *, helps: bool) -> None:
         self.asked = 0
         self.pages = 60

@@ -77,7 +77,6 @@ async def make() -> Embedded:
 
 
 def export(engine: Embedded, folder: str) -> None:
-    """Write what is on a disk in memory into a real folder."""
     for path in engine.disk.paths():
         target = os.path.join(folder, os.path.relpath(path, engine.folder))
         os.makedirs(os.path.dirname(target), exist_ok=True)

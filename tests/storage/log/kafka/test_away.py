@@ -60,8 +60,6 @@ async def log(broker: Brokers):
 
 
 async def answers_again(log: KafkaLog, topic) -> int:
-    """Return where an append goes that is tried until it is answered."""
-
     async def appended() -> tuple[int] | None:
         with contextlib.suppress(LogUnavailable):
             return ((await log.append(topic, texts("back"))).first,)

@@ -26,8 +26,6 @@ pytestmark = pytest.mark.kafka
 
 
 class LossyConnection(Connection):
-    """A connection that loses answers to publishes, or the publishes themselves."""
-
     lose_answers = 0
     lose_requests = 0
     sent = 0

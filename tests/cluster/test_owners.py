@@ -19,7 +19,7 @@ import pytest
 from ams.client import Client as AmsClient
 from ams.client import Worked
 from local_cluster.certificates import Authority
-from tests.client.handlers import Handler, backlog, made
+from tests.client.handlers import Handler, backlog, made, sharing_handlers
 from tests.client.handlers import publish as publish_numbers
 from tests.cluster.nodes import node_served, shared_settings
 from tests.support.events import next_event
@@ -254,7 +254,7 @@ def test_workers_of_two_nodes_share_a_backlog_and_nothing_is_handled_twice(
 ) -> None:
     project = owned(owner)
     data = publish_numbers(owner, project, 300)
-    handlers = [Handler("threads", lambda _: 0.005) for _ in pair]
+    handlers = sharing_handlers()
     done: list[Worked] = []
 
     def work(node: Served, handler: Handler) -> None:

@@ -5,6 +5,7 @@ import http.client
 import json
 import socket
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -314,17 +315,20 @@ CHUNKED = PUBLISH.partition(b"Content-Length")[0] + b"Transfer-Encoding: chunked
 
 
 @pytest.fixture(scope="module")
-def ending(service: Served) -> Served:
-    service.ask("POST", "/projects/half", {})
+def half(service: Served) -> bytes:
+    """Return the name of a new project with a topic, and a subscription to one without messages."""
+    project = f"half-{uuid.uuid4()}"
+    service.ask("POST", f"/projects/{project}", {})
     for name in ("t", "u"):
-        service.ask("PUT", f"/projects/half/topics/{name}")
-    service.ask("PUT", "/projects/half/subscriptions/u", {"topic": "projects/half/topics/u"})
-    return service
+        service.ask("PUT", f"/projects/{project}/topics/{name}")
+    service.ask("PUT", f"/projects/{project}/subscriptions/u", {"topic": f"projects/{project}/topics/u"})
+    return project.encode()
 
 
-def told(address: tuple[str, int], said: bytes) -> bytes:
+def told(address: tuple[str, int], said: bytes, project: bytes = b"") -> bytes:
+    """Send, with this project in place of `half`, end one's own side, and return all that comes."""
     with socket.create_connection(address, timeout=PATIENCE_SECONDS) as client:
-        client.sendall(said)
+        client.sendall(said.replace(b"/half/", b"/%b/" % project))
         client.shutdown(socket.SHUT_WR)
         return everything(client)
 
@@ -332,24 +336,25 @@ def told(address: tuple[str, int], said: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("said", "answers"), [(PUBLISH, 1), (CHUNKED, 1), (VERSION, 1), (PUBLISH * 3, 3), (VERSION + PUBLISH + VERSION, 3)]
 )
-def test_what_was_asked_is_answered(ending: Served, said: bytes, answers: int) -> None:
+def test_what_was_asked_is_answered(service: Served, half: bytes, said: bytes, answers: int) -> None:
     for _ in range(2):  # over ASGI first, then as it is known
-        assert told(ending.address, said).count(b"HTTP/1.1 200 OK") == answers
+        assert told(service.address, said, half).count(b"HTTP/1.1 200 OK") == answers
 
 
 @pytest.mark.parametrize("said", [VERSION[:-5], PUBLISH[:-5], b""])
-def test_what_was_not_asked_to_its_end_is_not_answered(ending: Served, said: bytes) -> None:
-    assert told(ending.address, said) == b""
+def test_what_was_not_asked_to_its_end_is_not_answered(service: Served, half: bytes, said: bytes) -> None:
+    assert told(service.address, said, half) == b""
 
 
-def test_the_operations_port_answers_too(ending: Served) -> None:
-    address = urlsplit(ending.run.operations_url)
+def test_the_operations_port_answers_too(service: Served) -> None:
+    address = urlsplit(service.run.operations_url)
+
     said = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
     assert told((str(address.hostname), int(address.port or 0)), said).endswith(b"ok\n")
 
 
-def test_a_pull_that_waits_ends(ending: Served) -> None:
+def test_a_pull_that_waits_ends(service: Served, half: bytes) -> None:
     """Its client may be gone, and what it would get would be lost to others until the lease ends."""
     for _ in range(2):  # over ASGI first, then as it is known
-        assert b"200" not in told(ending.address, post(b"subscriptions/u:pull", b"{}"))
-    wait_until(lambda: ending.run.service.deliverer.waiting == 0)
+        assert b"200" not in told(service.address, post(b"subscriptions/u:pull", b"{}"), half)
+    wait_until(lambda: service.run.service.deliverer.waiting == 0)

@@ -23,6 +23,7 @@ from ams.http.routes.reading import events
 from ams.service import live
 from ams.wire.service import Counts
 from tests.support.events import read_events
+from tests.support.loop_time import pass_loop_time
 from tests.support.served import Served
 from tests.support.service import running_service
 from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
@@ -295,17 +296,18 @@ async def test_a_user_has_only_so_many_views(client: Client, monkeypatch) -> Non
             await another.until("counts")
 
 
-async def test_a_client_that_does_not_read_is_dropped_and_holds_little(tmp_path: Path) -> None:
-    async with (
-        running_service(tmp_path / "ams-data", request_seconds=1) as (run, token),
-        furnished(run, token) as client,
-    ):
+async def test_a_client_that_does_not_read_is_dropped_and_holds_little(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_service(tmp_path / "ams-data") as (run, token), furnished(run, token) as client:
         with _deaf(client, client.at("/projects/$P:watch?tail=t")) as deaf:
             await asyncio.get_running_loop().sock_recv(deaf, 100)
             read = _counted_reads(run.service.log)
             for _ in range(12):
                 await client.publish(data="A" * 1_000_000)
                 await asyncio.sleep(0.05)
+
+            pass_loop_time(monkeypatch, PATIENCE_SECONDS)
 
             await wait_until_async(lambda: client.views == 0)
         assert sum(read) < 8_000_000

@@ -21,6 +21,7 @@ from typing import NamedTuple
 import psycopg
 from psycopg import sql
 
+from local_cluster.jars import kafka_jars
 from tests.support import marks, s3
 
 ROOT = Path(__file__).parents[2]
@@ -37,6 +38,8 @@ class Shared(NamedTuple):
 
 def kafka_servers() -> str:
     marks.require("kafka")
+    with _locked(_folder() / "kafka.fetching"):
+        kafka_jars()  # here: the keeper is not waited for while they are fetched
     return _address("kafka")
 
 

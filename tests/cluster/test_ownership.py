@@ -107,7 +107,7 @@ async def test_who_claims_first_owns_it_and_what_was_released_may_be_claimed_at_
         assert single.holds(ONE)
     single.release(ONE)
     await single.claim(ONE)
-    await asyncio.sleep(0.1)
+    await single.claim(TWO)  # in a turn after that of the release
     assert single.holds(ONE)
     await single.leave()
     await single.claim(ONE)

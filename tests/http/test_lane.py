@@ -24,9 +24,10 @@ from ams.web.request_reader import MAX_REQUESTS_ALONE
 from tests.support.held_disk import HeldDisk
 from tests.support.hot_packets import ACKNOWLEDGE, ALLOWED, ID, KEY, MESSAGE, NOW, PUBLISH, PULL, STRICT, said
 from tests.support.line import Line
+from tests.support.loop_time import pass_loop_time
 from tests.support.schedulers import at_once
 from tests.support.two_ways import Way, one_way, request
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import some_turns, wait_until_async
 
 PUBLISHED, PULL_LATER = said(PUBLISH, MESSAGE), said(PULL, b"{}")
 HOT = [(PUBLISH, MESSAGE), (PULL, NOW), (ACKNOWLEDGE, ID)]
@@ -92,13 +93,16 @@ async def test_a_head_whose_rights_are_gone_does_not_let_its_body_in(way: Way, s
     protocol.connection_lost(None)
 
 
-async def test_a_connection_whose_pull_was_answered_at_once_is_kept(tmp_path: Path) -> None:
-    async with one_way(tmp_path / "data", lane=True, request_seconds=0.02, keep_alive_seconds=75.0) as way:
+async def test_a_connection_whose_pull_was_answered_at_once_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with one_way(tmp_path / "data", lane=True, request_seconds=20.0, keep_alive_seconds=75.0) as way:
         line, protocol = way.connect()
         for count in range(1, 4):
             protocol.data_received(way.with_tokens(said(PULL, NOW)))
             await wait_until_async(lambda count=count: line.written.count(b"HTTP/1.1 200") == count)
-            await asyncio.sleep(0.04)
+            pass_loop_time(monkeypatch, 40.0)
+            await some_turns()
 
         assert way.on_lane == 2
         assert not line.is_closed

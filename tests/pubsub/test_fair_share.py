@@ -23,7 +23,7 @@ from ams.service.delivering import UnreadAnswers
 from ams.web.http2_relay import peer_name
 from tests.pubsub.streams import SECONDS, STREAMING_PULL, Request
 from tests.support.served import Served, served
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import some_turns, wait_until_async
 
 MOST = 20  # connections, calls and streams of the service here
 MANY = 200
@@ -228,7 +228,7 @@ async def test_who_logs_in_without_end_does_not_keep_others_from_it(
         await asyncio.sleep(0)
     assert [each.result() for each in begun if each.done()] == ["UNAVAILABLE"]
     another = asyncio.create_task(asking.begin(other))
-    await asyncio.sleep(0.01)
+    await some_turns()
     assert not another.done()
     known = asyncio.create_task(asking.begin(many[0], ("x-goog-api-key", "known")))
     assert await known == "OK"  # a token that is known waits for nothing

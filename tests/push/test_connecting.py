@@ -24,7 +24,7 @@ from tests.support.loop_time import pass_loop_time
 from tests.support.memory import in_a_process
 from tests.support.receiver import Behaviour, Receiver, answers, drips, floods, is_silent, receiver, sends
 from tests.support.receiving import Receiving
-from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
+from tests.support.waiting import PATIENCE_SECONDS, some_turns, wait_until_async
 
 
 class Changing:
@@ -113,7 +113,8 @@ async def _sent_traced(folder: Path) -> tuple[int, int]:
         tracemalloc.start()
         try:
             sending = asyncio.create_task(stream.write(body))
-            await asyncio.wait({sending}, timeout=0.5)
+            await wait_until_async(stream._wire.transport.get_write_buffer_size)
+            await some_turns()
             _, most = tracemalloc.get_traced_memory()
             kept = stream._wire.transport.get_write_buffer_size()
         finally:

@@ -8,7 +8,6 @@ and projects take turns. A project of which many were refused waits before the n
 import asyncio
 import contextlib
 import resource
-import time
 import zlib
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -180,11 +179,11 @@ class Bodies:
         """
         if size <= PACED_BYTES:
             return False
-        began = time.monotonic()
+        began = asyncio.get_running_loop().time()
         await self._refused.wait(_sender(holders), size)
         if size > SMALL:
             await self._turns(_sender(holders))
-        return time.monotonic() - began > LATE_SECONDS
+        return asyncio.get_running_loop().time() - began > LATE_SECONDS
 
     async def _decoded(self, body: bytes, limit: int, holders: Holders) -> bytes:
         """Undo gzip, a portion at a time; what comes of it counts as if it had been sent."""

@@ -9,7 +9,7 @@ import base64
 import contextlib
 import pickle
 from collections import deque
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
@@ -22,7 +22,7 @@ from ams.pubsub.streaming import METHOD, Streams
 from ams.web.http2_relay import peer_name
 from ams.web.listener import Listener, ListenerLimits
 from simulation.clients import FOREVER, UNKNOWN_OUTCOMES, SimClient, Traffic
-from simulation.histories.attempts import ACK, EXTEND, NACK, Facts, Lease, Leased, Outcome, Publish, Settle
+from simulation.histories.attempts import ACK, EXTEND, NACK, Facts, Lease, Leased, Outcome, Publish, Settle, offset_of
 from simulation.histories.history import History
 from simulation.histories.parallel_laws import Parallel
 from simulation.histories.payload import leased, message, ordering_key
@@ -316,7 +316,8 @@ class GoogleWorker(Worker):
     """Works on a parallel subscription by Google's calls.
 
     Without exactly-once delivery an OK is also said to ids that count no more. So it tells something only while the
-    lease surely runs, and in the process that gave it; any other is noted as unknown.
+    lease surely runs, in the process that gave it, and if the message was not given back or taken back meanwhile; any
+    other is noted as unknown.
     """
 
     calls: GoogleClient | None = None
@@ -348,7 +349,7 @@ class GoogleWorker(Worker):
         facts, late = found.facts, tuple(each for each in ids if each in found.late)
         if late:
             facts["outcome"] = Outcome.DONE  # of the others
-        said = tuple(each for each in ids if facts["outcome"] is not Outcome.DONE or self._tells(each, facts))
+        said = tuple(each for each in ids if facts["outcome"] is not Outcome.DONE or self._tells(each, ids, facts))
         unknown = tuple(each for each in ids if each not in said)
         if unknown:
             lost = Facts(**{**facts, "request": f"{facts['request']}-unknown", "outcome": Outcome.UNKNOWN})
@@ -392,19 +393,43 @@ class GoogleWorker(Worker):
         assert self.calls is not None
         return self.calls.path("subscriptions", self.subscription)
 
-    def _tells(self, ack_id: str, facts: Facts) -> bool:
-        """Whether an answer that it is done says that it is."""
+    def _tells(self, ack_id: str, ids: Sequence[str], facts: Facts) -> bool:
+        """Whether an answer that it is done says that it is; `ids` are all of the call."""
         assert self.kind is not None
         assert self.calls is not None
         if self.kind.exactly_once:
             return True
-        given = [
-            lease for lease in self.history.attempts
-            if isinstance(lease, Lease) and any(each.ack_id == ack_id for each in lease.messages)
-        ]  # fmt: skip
+        given = [each for each in self._leases() if any(one.ack_id == ack_id for one in each.messages)]
         if not given or facts["ended"] > given[0].started + LEASE_SECONDS - SURE_SECONDS:
             return False
-        return not any(given[0].started <= end <= facts["ended"] for end in self.calls.node.ends)
+        if any(given[0].started <= end <= facts["ended"] for end in self.calls.node.ends):
+            return False
+        if any(each.may_have_happened(ack_id) for each in self._settles(NACK, ack_id)):
+            return False
+        return all(before in ids or self._is_done(before) for before in self._out_before(ack_id, given[0]))
+
+    def _out_before(self, ack_id: str, lease: Lease) -> Iterator[str]:
+        """Yield the ids of what its consumer was given before it in its key: if that fails, it is taken back."""
+        assert self.kind is not None
+        if not self.kind.ordered:
+            return
+        key = next(ordering_key(each.name) for each in lease.messages if each.ack_id == ack_id)
+        for each in self._leases():
+            if each.consumer == lease.consumer:
+                for one in each.messages:
+                    if ordering_key(one.name) == key and one.id < offset_of(ack_id):
+                        yield one.ack_id
+
+    def _is_done(self, ack_id: str) -> bool:
+        return any(each.is_confirmed(ack_id) for each in self._settles(ACK, ack_id))
+
+    def _leases(self) -> Iterator[Lease]:
+        name = self.subscription
+        return (each for each in self.history.attempts if isinstance(each, Lease) and each.subscription == name)
+
+    def _settles(self, verb: str, ack_id: str) -> Iterator[Settle]:
+        attempts = self.history.attempts
+        return (each for each in attempts if isinstance(each, Settle) and each.verb == verb and ack_id in each.ids)
 
 
 def _leased(received: Any) -> Leased:

@@ -79,11 +79,6 @@ class _Story:
     def of(self, verb: str) -> Iterator[tuple[Settle, str]]:
         return ((settle, ack_id) for settle, ack_id in self.settles if settle.verb == verb)
 
-    @property
-    def confirmed(self) -> Settle | None:
-        """The first acknowledgement that was answered."""
-        return min((settle for settle, _ in self.confirmed_acks()), key=lambda each: each.ended, default=None)
-
     def confirmed_acks(self) -> Iterator[tuple[Settle, str]]:
         return ((settle, ack_id) for settle, ack_id in self.of(ACK) if settle.is_confirmed(ack_id))
 
@@ -268,9 +263,8 @@ def _given_twice(sub: Parallel, said: str, story: _Story, keys: _Keys) -> Iterat
 def _may_be_taken_back(sub: Parallel, keys: _Keys, first: Given, second: Given, end: float) -> bool:
     """Whether the first lease may have ended by a moment as one before it in its key failed that was out with it."""
     for story, other in keys.out_with(first):
-        until = _runs_until(sub, story, other, second)
-        confirmed = story.confirmed
-        if end >= until - ROUNDING and (confirmed is None or confirmed.ended >= until - ROUNDING):
+        until = _runs_until(sub, story, other, second) - ROUNDING
+        if end >= until and story.confirmed_by(other.message.ack_id) >= until:
             return True
     return False
 
@@ -395,13 +389,12 @@ def _left_out(
         if last is None or offset in dead or take_overs.may_have_ended(last.message.run, float("inf")):
             continue
         for before in keys.stories_before(offset):
-            asked = min((settle.started for settle, _ in before.of(ACK)), default=float("inf"))
             again = [
                 each
                 for each in before.given
-                if last.lease.ended < each.lease.started < asked and each.message.run == last.message.run
+                if last.lease.ended < each.lease.started and each.message.run == last.message.run
             ]
-            if again:
+            if again and all(settle.started >= again[0].lease.started for settle, _ in before.of(ACK)):
                 said = f"message {again[0].message.id} was given again by pull {again[0].lease.request}"
                 yield (
                     f"left out: of key {keys.key_of[offset]} in subscription {sub.name}, {said}, and message {offset}"

@@ -1,6 +1,7 @@
 """Laws over one parallel subscription, whatever was killed meanwhile.
 
-    came back      what was acknowledged, and answered so, is not given again
+    came back      what was acknowledged, and answered so, is not given again. With an ordering key it counts when all
+                   is acknowledged that the same consumer had before it; until then its process may forget it
     filter         what its filter passes over is not given
     forgotten      all that is published is acknowledged or put aside, once, and the subscription comes to its end
     given twice    as long as a lease runs, its message is given to nobody else; with exactly-once delivery not even
@@ -9,6 +10,7 @@
     counted down   the number of a delivery never falls, is higher after a nack, and no higher than attempts there are
     out of order   of an ordering key a message is given when those before it are settled, or out to the same consumer:
                    the same stream, or the same pull, in order
+    left out       when a message of an ordering key is given again, so are those behind it that were given before
 
 Clients judge by their own clocks, so always for the service: it may have given a message at the beginning of a pull or
 at its end, whichever excuses it. What began at the moment at which something else was answered began after it: in a
@@ -77,11 +79,12 @@ class _Story:
     def of(self, verb: str) -> Iterator[tuple[Settle, str]]:
         return ((settle, ack_id) for settle, ack_id in self.settles if settle.verb == verb)
 
-    @property
-    def confirmed(self) -> Settle | None:
-        """The first acknowledgement that was answered."""
-        found = [settle for settle, ack_id in self.of(ACK) if settle.is_confirmed(ack_id)]
-        return min(found, key=lambda each: each.ended, default=None)
+    def confirmed_acks(self) -> Iterator[tuple[Settle, str]]:
+        return ((settle, ack_id) for settle, ack_id in self.of(ACK) if settle.is_confirmed(ack_id))
+
+    def confirmed_by(self, ack_id: str) -> float:
+        """Return when an acknowledgement by this id was answered first."""
+        return min((settle.ended for settle, by in self.confirmed_acks() if by == ack_id), default=float("inf"))
 
     @property
     def may_be_done_since(self) -> float:
@@ -122,13 +125,14 @@ def violations(
     yield from _not_at_its_end(sub, held, stories, letters, ending.floors[sub.name])
     for offset, story in stories.items():
         said = f"message {offset} of subscription {sub.name}"
-        yield from _come_again(said, story)
+        yield from _come_again(said, story, keys, take_overs)
         yield from _given_twice(sub, said, story, keys)
         yield from _acknowledged_late(sub, said, story, take_overs, is_dead=offset in dead)
         yield from _acknowledged_when_taken_back(said, offset, story, keys, take_overs)
         yield from _counted_down(sub, said, story, take_overs)
     if sub.ordered:
         yield from _out_of_order(sub, stories, keys, dead)
+        yield from _left_out(sub, stories, keys, take_overs, dead)
 
 
 def _stories(sub: Parallel, attempts: Sequence[Attempt]) -> dict[int, _Story]:
@@ -177,17 +181,34 @@ def _not_at_its_end(
         )
 
 
-def _come_again(said: str, story: _Story) -> Iterator[str]:
-    confirmed = story.confirmed
-    if confirmed is None:
+def _come_again(said: str, story: _Story, keys: "_Keys", take_overs: TakeOvers) -> Iterator[str]:
+    by_id = {given.message.ack_id: given for given in story.given}
+    counting = [(_counts_since(each, by_id.get(by), keys, take_overs), each) for each, by in story.confirmed_acks()]
+    if not counting:
         return
+    since, confirmed = min(counting, key=lambda each: each[0])
     for lease, message in story.given:
-        if lease.started >= confirmed.ended:
+        if lease.started >= since:
             yield (
                 f"came back: {said} ({message.name}) was given by pull {lease.request}, and had been acknowledged by"
                 f" {confirmed.request} before that began"
             )
             return
+
+
+def _counts_since(acknowledged: Settle, given: Given | None, keys: "_Keys", take_overs: TakeOvers) -> float:
+    """Return since when an acknowledgement that was answered surely counts; infinity: it may have been forgotten."""
+    if given is None:
+        return acknowledged.ended
+    last: dict[int, tuple[_Story, Given]] = {}
+    for story, each in keys.out_with(given):
+        if each.message.id not in last or last[each.message.id][1].lease.ended < each.lease.ended:
+            last[each.message.id] = story, each
+    since = max([story.confirmed_by(each.message.ack_id) for story, each in last.values()], default=0.0)
+    if since <= acknowledged.started:
+        return acknowledged.ended
+    since = max(since, acknowledged.ended)
+    return float("inf") if take_overs.may_have_ended(given.message.run, since) else since
 
 
 class _Keys:
@@ -242,9 +263,8 @@ def _given_twice(sub: Parallel, said: str, story: _Story, keys: _Keys) -> Iterat
 def _may_be_taken_back(sub: Parallel, keys: _Keys, first: Given, second: Given, end: float) -> bool:
     """Whether the first lease may have ended by a moment as one before it in its key failed that was out with it."""
     for story, other in keys.out_with(first):
-        until = _runs_until(sub, story, other, second)
-        confirmed = story.confirmed
-        if end >= until - ROUNDING and (confirmed is None or confirmed.ended >= until - ROUNDING):
+        until = _runs_until(sub, story, other, second) - ROUNDING
+        if end >= until and story.confirmed_by(other.message.ack_id) >= until:
             return True
     return False
 
@@ -358,6 +378,29 @@ def _out_of_order(sub: Parallel, stories: Mapping[int, _Story], keys: _Keys, dea
                     )
                     yield f"out of order: {said} {given.lease.request} before message {before} was settled"
                     break
+
+
+def _left_out(
+    sub: Parallel, stories: Mapping[int, _Story], keys: _Keys, take_overs: TakeOvers, dead: set[int]
+) -> Iterator[str]:
+    """Find messages that did not come again when one before them in their key did, which nobody had acknowledged."""
+    for offset, story in stories.items():
+        last = max(story.given, key=lambda each: each.lease.ended, default=None)
+        if last is None or offset in dead or take_overs.may_have_ended(last.message.run, float("inf")):
+            continue
+        for before in keys.stories_before(offset):
+            again = [
+                each
+                for each in before.given
+                if last.lease.ended < each.lease.started and each.message.run == last.message.run
+            ]
+            if again and all(settle.started >= again[0].lease.started for settle, _ in before.of(ACK)):
+                said = f"message {again[0].message.id} was given again by pull {again[0].lease.request}"
+                yield (
+                    f"left out: of key {keys.key_of[offset]} in subscription {sub.name}, {said}, and message {offset}"
+                    f" behind it, which pull {last.lease.request} had been given, was not"
+                )
+                break
 
 
 def _is_out_to_same(earlier: _Story, given: Given) -> bool:

@@ -268,6 +268,7 @@ FORGET_ACKS = change_stored(lambda change: change._replace(done=()))
 LOSE_LETTERS = replace(DeadLetters, "put", AsyncMock())
 FREE_ALL_KEYS = replace(KeyQueue, "takes", lambda *_: True)
 TAKE_NOTHING_BACK = replace(Backlog, "_take_back", lambda *_: None)
+HOLD_NOTHING = replace(Backlog, "_hold", lambda *_: None)
 FORGOTTEN = "nobody acknowledged it nor is it put aside"
 OF_LEASES = {
     "no fault": (nothing, PLAIN, ""),
@@ -285,6 +286,7 @@ OF_LEASES = {
     ),
     "keys hold nothing up": (FREE_ALL_KEYS, KEYED, "out of order: of key"),
     "nothing is taken back": (TAKE_NOTHING_BACK, KEYED, "but one before it in its key had failed since"),
+    "nothing is held": (HOLD_NOTHING, KEYED, "left out: of key"),
 }  # fmt: skip
 """A fault, who works, and what is noticed; nothing without a fault."""
 

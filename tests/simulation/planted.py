@@ -120,6 +120,11 @@ def keys_out_of_order() -> Planted:
     return replace(KeyQueue, "takes", return_value=True)
 
 
+def done_out_of_order() -> Planted:
+    """An acknowledgement behind a message of its ordering key that is out is stored at once."""
+    return replace(Backlog, "_hold")
+
+
 def short_leases() -> Planted:
     """Leases end a second too early."""
     give = Backlog.give
@@ -255,13 +260,13 @@ def refusal_taken_for_success() -> Planted:
 
 def late_ids_confirmed() -> Planted:
     """Google's clients are not told of ids that count no more, with exactly-once delivery either."""
-    from ams.pubsub.errors import InvalidAckIds  # here, as it takes gRPC with it
+    from ams.pubsub.errors import FailedAckIds  # here, as it takes gRPC with it
     from ams.pubsub.leasing import Leases
 
     settle = Leases._settle
 
     async def silent(leases: Leases, *given: Any) -> None:
-        with contextlib.suppress(InvalidAckIds):
+        with contextlib.suppress(FailedAckIds):
             await settle(leases, *given)
 
     return replace(Leases, "_settle", silent)
@@ -285,6 +290,7 @@ FAULTS: Mapping[Fault, frozenset[str]] = {
     lost_sync: ANY, early_acknowledgement: ANY, stale_cursors: ANY, wrong_horizon: frozenset({"publish brief"}),
     quota_race: frozenset({"churn a topic", "churn a subscription"}), dropped_wake_up: frozenset({"wait and consume"}),
     id_of_an_earlier_lease: frozenset({"work late"}), keys_out_of_order: frozenset({"work"}),
+    done_out_of_order: frozenset({"work"}),
     short_leases: frozenset({"work"}), projects_mixed_up: ANY, stale_access: frozenset({"change access"}),
     forgotten_keys: frozenset({"publish again", "publish with a key"}), lost_answer: ANY, files_left_open: ANY,
     unsynced_database: ANY, unsynced_names: ANY, doubtful_commit: ANY, ignored_filter: frozenset({"work"}),

@@ -230,7 +230,7 @@ class AsyncSubscription:
         """Say that messages are done, of an ordered subscription all before them too.
 
         `AckTimeout` when that comes too late; its `late` are the ack ids of a parallel subscription for which it does,
-        and the others are done.
+        or comes before an earlier message of their key with exactly-once delivery. The others are done.
         """
         await self.client._run(self.client._plans.acknowledge(self.project, self.name, ack_ids_of(messages)))
 

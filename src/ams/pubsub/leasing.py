@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
 
 from ams.access.rates import QuotaSlots
@@ -11,7 +12,7 @@ from ams.core.names import SubscriptionName
 from ams.pubsub import messages
 from ams.pubsub import protos as pb
 from ams.pubsub.calls import Call, Rpc
-from ams.pubsub.errors import InvalidAckIds
+from ams.pubsub.errors import PERMANENT, UNORDERED, FailedAckIds
 from ams.pubsub.fields import OF_SUBSCRIPTION
 from ams.pubsub.protos import Message
 from ams.pubsub.requests import AGENT, Context, is_secure
@@ -68,20 +69,24 @@ class Leases:
         """Settle each id for itself; raise `InvalidInput` for one that cannot be read, and then nothing is done."""
         left = _read(ids)
         failed: list[AckId] = []
+        out_of_order: AbstractSet[AckId] = frozenset()
         while left:
             try:
                 await settle(left)
                 break
             except LateIds as late:  # the others are done
                 failed += late.ids
+                out_of_order = late.out_of_order
                 break
             except NeverGiven as error:  # nothing is done
                 failed += error.ids
                 left = without(left, error.ids)
         options = subscription.parallel
         if failed and options is not None and options.enable_exactly_once_delivery:
-            texts = [f"{each.offset}-{each.hand_out}" for each in failed]
-            raise InvalidAckIds(texts, ids, names_all=takes_long_errors(call.context))
+            reasons = {
+                f"{each.offset}-{each.hand_out}": UNORDERED if each in out_of_order else PERMANENT for each in failed
+            }
+            raise FailedAckIds(reasons, ids, names_all=takes_long_errors(call.context))
 
 
 def _read(ids: Sequence[str]) -> AckIds:

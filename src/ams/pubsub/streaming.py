@@ -11,7 +11,7 @@ at once; every response has the subscription's properties; a stream is never end
 import asyncio
 import contextlib
 from collections import OrderedDict
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import NamedTuple
 
 import grpc
@@ -24,7 +24,7 @@ from ams.core.names import Offset, SubscriptionId
 from ams.http.limits import ClientLeft
 from ams.pubsub import fields, messages, protos
 from ams.pubsub.calls import Call, Calls
-from ams.pubsub.errors import InvalidAckIds
+from ams.pubsub.errors import UNORDERED, FailedAckIds
 from ams.pubsub.fields import SUBSCRIPTIONS
 from ams.pubsub.leasing import PART, Leases, check_seconds, check_size
 from ams.pubsub.protos import Message
@@ -429,10 +429,12 @@ def _check_later(request: Message) -> None:
 
 
 async def _confirm(confirmed: Message, ids: Sequence[str], settled: Awaitable[None]) -> None:
-    invalid: frozenset[str] = frozenset()
+    failed: Mapping[str, str] = {}
     try:
         await settled
-    except InvalidAckIds as error:
-        invalid = frozenset(error.ids)
-    confirmed.ack_ids.extend([each for each in dict.fromkeys(ids) if each not in invalid])
-    confirmed.invalid_ack_ids.extend(invalid)
+    except FailedAckIds as error:
+        failed = error.reasons
+    confirmed.ack_ids.extend([each for each in dict.fromkeys(ids) if each not in failed])
+    confirmed.invalid_ack_ids.extend([each for each, reason in failed.items() if reason != UNORDERED])
+    if UNORDERED in failed.values():  # of acknowledgements alone
+        confirmed.unordered_ack_ids.extend([each for each, reason in failed.items() if reason == UNORDERED])

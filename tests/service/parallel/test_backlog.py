@@ -1,11 +1,12 @@
 """The backlog of a parallel subscription, against a naive model that keeps a state for each message, and its ids.
 
-Of ordering keys the model is the law of decision 61, over who has which message since it was given last.
+Of ordering keys the model is the law of decision 61, over who has which message since it was given last, and which of
+them are acknowledged before earlier ones.
 Of ids: those of this run and of the run before, those that finished a message, and those that failed.
 """
 
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, takewhile
 
 import pytest
 from hypothesis import given, settings
@@ -28,6 +29,7 @@ RULES = Rules(200, 3000)
 GRACE = 2000  # until when ids of the run before are good
 X = "1.1.2.1.abcdef"  # a hand-out of the run before
 NOW = 1
+FOR_EVER = 2**40
 
 
 def after_a_restart(rules: Rules = RULES) -> Backlog:
@@ -116,6 +118,7 @@ class Walk(RuleBasedStateMachine):
         self.out: dict[int, KeyConsumer | None] = {}
         """Who has messages of keys that were given in this run, and have not failed, come back or been done since."""
         self.streams = [KeyConsumer(), KeyConsumer()]
+        self.held: set[int] = set()  # acknowledged, behind others that are out
         self.asks: KeyConsumer | None = None  # who gets what was found
         self.unleased: set[int] = set()  # could not be settled while being taken back: without a lease for now
 
@@ -154,6 +157,7 @@ class Walk(RuleBasedStateMachine):
         self.heirs, self.hand_outs = self.hand_outs, {}
         self.finished_by, self.nacked_by = {}, {}
         self.out, self.unleased, self.streams = {}, set(), [KeyConsumer(), KeyConsumer()]
+        self.held = set()
 
     @rule(count=st.integers(1, 6))
     def publish(self, count: int) -> None:
@@ -243,17 +247,42 @@ class Walk(RuleBasedStateMachine):
         return [each for each in self.out if key and each > offset and key_of(each, self.keyed) == key]
 
     @precondition(lambda self: self.given)
-    @rule(data=st.data(), fails=seldom, later=seldom)
+    @rule(data=st.data(), fails=seldom, later=st.booleans())
     def acknowledge(self, data: st.DataObject, fails: bool, later: bool) -> None:
         ids = self._some(data)
         good = self._good(ids)
+        done, behind = self._in_order({each.offset for each in good})
         settling = self.backlog.acknowledge(grouped(ids), self.now)
-        assert sorted(settling.done) == sorted(each.offset for each in good)
+        assert sorted(settling.done) == sorted(done)
         if self.exactly_once:
             self._check_repeated(ids, settling)
+            assert settling.out_of_order == {AckId(g.offset, g.text) for g in good if g.offset in behind}
+            assert settling.out_of_order <= {*settling.late}
+        else:
+            self._hold(behind)
         for offset in settling.done:
             self.finished_by[offset] = {each.hand_out for each in ids if each.offset == offset}
         self._finish(settling, fails, later)
+
+    def _in_order(self, acknowledged: set[int]) -> tuple[set[int], set[int]]:
+        """Return which of these are done, and held ones with them, and which are behind others that are out."""
+        done = {each for each in acknowledged if each not in self.out}
+        for key in {key_of(each, self.keyed) for each in acknowledged - done}:
+            done |= self._first_of(key, acknowledged)
+        return done, acknowledged - done
+
+    def _first_of(self, key: str, acknowledged: set[int]) -> set[int]:
+        """Return the first that are out of a key, up to one that is not acknowledged, but for what is being stored."""
+        being_stored = {offset for each in self.open for offset in each.done}
+        taken = {offset for each in self.open for offset in (*each.failures, *each.taken_back)}
+        here = sorted(each for each in self.out if key_of(each, self.keyed) == key)
+        known = (acknowledged | self.held | being_stored) - taken
+        return {*takewhile(known.__contains__, here)} - being_stored
+
+    def _hold(self, offsets: set[int]) -> None:
+        self.held |= offsets
+        for offset in offsets:
+            self.newest[offset].deadline = self.reserved[offset] = FOR_EVER
 
     def _check_repeated(self, ids: list[AckId], settling: Settling) -> None:
         """What one id finished in this run no other one did, and that one may say so again."""
@@ -290,18 +319,23 @@ class Walk(RuleBasedStateMachine):
 
     def _some(self, data: st.DataObject) -> list[AckId]:
         out = [g for g in self.given if g.text in self.heirs.get(g.offset, ()) or self.newest.get(g.offset) is g]
-        some = st.sampled_from(out or self.given) | st.sampled_from(self.given)
+        next_of_keys = [self.newest[each] for each in sorted(self.out) if each not in self._being_settled()][:3]
+        some = (
+            st.sampled_from(out or self.given)
+            | st.sampled_from(self.given)
+            | st.sampled_from(next_of_keys or out or self.given)
+        )
         chosen = data.draw(st.lists(some, min_size=1, max_size=5))
         return [AckId(each.offset, each.text) for each in chosen]
 
     def _good(self, ids: list[AckId]) -> list[Given]:
-        """Return what the ids name that count; those of the run before are leases again then."""
+        """Return what the ids name that count, and is not held; those of the run before are leases again then."""
         good: list[Given] = []
         unsettled = [
             AckId(offset, text)
             for text, offsets in grouped(ids).items()
             for offset in dict.fromkeys(offsets)
-            if offset >= self.floor_by_retention and offset not in self.done | self._being_settled()
+            if offset >= self.floor_by_retention and offset not in self.done | self.held | self._being_settled()
         ]
         for each in unsettled:
             newest = self.newest.get(each.offset)
@@ -328,6 +362,7 @@ class Walk(RuleBasedStateMachine):
     def _store(self, settling: Settling, fails: bool) -> None:
         if fails:
             self.backlog.not_stored(settling)
+            self._go_on()
             for offset in settling.done:
                 self.finished_by.pop(offset, None)
             for offset in settling.failures:
@@ -350,13 +385,24 @@ class Walk(RuleBasedStateMachine):
                 self.hand_outs.pop(offset, None)
         for offset in settling.done:
             self.out.pop(offset, None)
+            self.held.discard(offset)
         self.backlog.stored(settling, self.now)
+
+    def _go_on(self) -> None:
+        """What is held is done when nothing is out before it any more, as retention took that."""
+        freed = set[int]().union(*[self._first_of(key_of(each, self.keyed), set()) for each in self.held])
+        passed = [each for begin, end in self.backlog.done.take_passed() for each in range(begin, end)]
+        assert sorted(passed) == sorted(freed)
+        self.done |= freed
+        self.held -= freed
+        self.out = {each: who for each, who in self.out.items() if each not in freed}
 
     def _end(self, offset: int) -> None:
         self.newest[offset].deadline = -1
         self.reserved.pop(offset, None)
         self.out.pop(offset, None)
         self.unleased.discard(offset)
+        self.held.discard(offset)
 
     @precondition(lambda self: self.open)
     @rule(fails=seldom)
@@ -389,7 +435,7 @@ class Walk(RuleBasedStateMachine):
         """Ids count or are late, but for those of what is done or about to be."""
         taken = {(each.offset, each.text) for each in good}
         assert not taken & set(late), "a good id is late"
-        acknowledged = {offset for each in self.open for offset in each.done} | self.done
+        acknowledged = {offset for each in self.open for offset in each.done} | self.done | self.held
         for each in ids:
             is_past = each.offset in acknowledged or each.offset < self.floor_by_retention
             assert each in taken or each in late or is_past, "a late id counts"
@@ -420,6 +466,8 @@ class Walk(RuleBasedStateMachine):
         self.out = {each: who for each, who in self.out.items() if each >= oldest}
         assert lost == expected or acknowledging
         self.floor_by_retention = max(self.floor_by_retention, oldest)
+        self.held = {each for each in self.held if each >= oldest}
+        self._go_on()
 
     @invariant()
     def floor_and_done_are_those_of_the_model(self) -> None:
@@ -522,6 +570,30 @@ def test_an_id_that_an_owner_gave_of_a_message_published_since_it_was_overtaken_
     assert [each.offset for each in settling.late] == [4, 7]
     with pytest.raises(InvalidInput, match="Invalid ack id"):
         backlog.acknowledge({"1.1.3.0.abcdef": [4]}, NOW)
+
+
+def given_of_a_key(backlog: Backlog, count: int) -> tuple[KeyConsumer, dict[str, list[Offset]]]:
+    """Give the first messages to a stream, all of one key; return it, and their ids."""
+    stream = KeyConsumer()
+    assert all(backlog.may_give(each, "k", NOW, stream) for each in range(count))
+    return stream, give(backlog, NOW, *range(count))
+
+
+def test_an_id_of_the_run_before_counts_at_once_while_an_earlier_message_of_its_key_is_out() -> None:
+    backlog = after_a_restart()
+    stream, _ = given_of_a_key(backlog, 1)
+    assert backlog.may_give(1, "k", NOW, stream)  # a slow pull found it
+
+    assert backlog.acknowledge(ids_of(X, 1), NOW).done == [1]
+
+
+def test_an_acknowledgement_does_not_wait_for_earlier_ones_that_are_being_stored() -> None:
+    backlog = after_a_restart()
+    _, given = given_of_a_key(backlog, 3)
+    [text] = given
+    assert backlog.acknowledge(ids_of(text, 0), NOW).done == [0]
+    assert backlog.acknowledge(ids_of(text, 2), NOW).done == []
+    assert sorted(backlog.acknowledge(ids_of(text, 1), NOW).done) == [1, 2]
 
 
 @pytest.mark.parametrize("is_seen", [False, True])

@@ -7,11 +7,14 @@ import pytest
 
 from ams.core.ack_ids import AckId, read_hand_out
 from ams.core.errors import AckTimeout, CursorsUnavailable
+from ams.core.names import Offset
 from ams.core.parallel_options import DeadLetterPolicy
+from ams.service.parallel import settling
 from ams.service.parallel.message_state import Window
+from ams.service.parallel.settling import LateIds
 from ams.service.seeking import Seeker
 from tests.service.interference import failing
-from tests.service.parallel.site import LATE, SUB, Site, before_the_next_lease, offsets, with_options
+from tests.service.parallel.site import LATE, SUB, P, Site, before_the_next_lease, offsets, with_options
 
 ORDERED = with_options(enable_message_ordering=True)
 MANY = 2**24
@@ -33,10 +36,159 @@ async def test_what_one_pull_has_of_a_key_is_settled_before_another_one_gets_mor
     first = await site.pull(3)
     assert offsets(first) == [0, 1, 2]
     assert await site.offsets() == [3]
-    await site.acknowledge(first[1:])
+    await site.acknowledge(first[:2])
     assert await site.pull() == []
-    await site.acknowledge(first[:1])
+    await site.acknowledge(first[2:])
     assert await site.offsets() == [4, 5]
+
+
+@ORDERED
+async def test_an_acknowledgement_is_held_until_those_before_it_are_done_and_stored_with_them(site: Site) -> None:
+    await publish(site, *"aaab")
+    given = await site.pull(4)
+    await site.acknowledge(given[1:])
+    assert (await site.opened()).backlog.out == 3, "but for the other key"
+    site.engines.clock.advance(5000)
+    await site.extend(given[:2], 60)
+    await site.nack(given[1:2])
+    site.engines.clock.advance(LATE)
+
+    assert await site.pull() == []
+    await site.acknowledge(given[:1])
+    assert await site.floor() == 4
+    await site.acknowledge(given)
+
+
+@ORDERED
+async def test_ids_of_a_key_are_done_in_whatever_order_a_request_names_them(site: Site) -> None:
+    await publish(site, *"aaba")
+    await site.acknowledge((await site.pull())[::-1])
+    assert await site.floor() == 4
+
+
+@ORDERED
+@pytest.mark.parametrize("ending", ["nack", "expiry", "given back"])
+async def test_what_is_held_comes_again_behind_the_message_that_comes_again(site: Site, ending: str) -> None:
+    await publish(site, *"aaa")
+    given = await site.pull()
+    await site.acknowledge(given[1:2])
+    if ending == "nack":
+        await site.nack(given[:1])
+    elif ending == "expiry":
+        site.engines.clock.advance(LATE)
+    else:
+        await site.working.settler.give_back(await site.subscription(), P, {given[0].hand_out: [given[0].offset]})
+
+    again = await site.pull()
+
+    assert offsets(again) == [0, 1, 2]
+    assert attempts(again) == [1 if ending == "given back" else 2, 1, 1]
+    with pytest.raises(AckTimeout, match="^ack timeout: 1-"):
+        await site.acknowledge(given[1:2])
+    await site.acknowledge(again)
+    assert await site.floor() == 3
+
+
+@ORDERED
+async def test_a_restart_forgets_what_is_held(site: Site) -> None:
+    await publish(site, *"aa")
+    given = await site.pull()
+    await site.acknowledge(given[1:])
+    site.begin_again()
+    assert await site.offsets() == [0, 1]
+
+
+@ORDERED
+async def test_what_is_held_is_held_again_when_it_cannot_be_stored(site: Site) -> None:
+    await publish(site, *"aaa")
+    given = await site.pull()
+    await site.acknowledge(given[1:2])
+    with failing(site.engines.cursors, "settle", CursorsUnavailable), pytest.raises(CursorsUnavailable):
+        await site.acknowledge(given[:1])
+    site.engines.clock.advance(LATE)
+    assert attempts(await site.pull()) == [2, 1, 1]
+
+
+@ORDERED
+async def test_what_is_held_behind_a_message_that_retention_takes_is_done(site: Site) -> None:
+    await publish(site, *"aaa")
+    given = await site.pull()
+    await site.acknowledge(given[1:2])
+    opened = await site.opened()
+    await site.engines.cursors.retain(opened.subscription.id, opened.backlog.epoch, Offset(1))
+    assert opened.backlog.retain(Offset(1)) == 1
+    await site.look()
+    assert await site.floor() == 2
+
+
+@ORDERED
+async def test_a_held_message_is_out_and_its_lease_is_no_last_one(site: Site) -> None:
+    await publish(site, *"aa")
+    stream = Window(2, MANY)
+    given = await site.pull(window=stream)
+    await site.acknowledge(given[1:])
+    backlog = (await site.opened()).backlog
+    assert (backlog.out, stream.messages) == (2, 0)
+    now = site.engines.clock.monotonic()
+    assert backlog.out_until(now) == now + 10_000
+
+
+@with_options(enable_message_ordering=True, enable_exactly_once_delivery=True)
+async def test_with_exactly_once_delivery_an_id_out_of_order_is_refused_until_those_before_it_are_done(
+    site: Site,
+) -> None:
+    await publish(site, *"aaab")
+    given = await site.pull()
+    with pytest.raises(LateIds, match="^ack out of order: 1-[^ ]*, 2-[^ ]*$") as refused:
+        await site.acknowledge(given[1:])
+    assert {each.offset for each in refused.value.out_of_order} == {1, 2}
+    assert (await site.opened()).backlog.out == 3, "the other key's is done"
+    await site.acknowledge(given[:1])
+    await site.acknowledge(given[1:])
+    assert await site.floor() == 4
+
+
+@with_options(enable_message_ordering=True, enable_exactly_once_delivery=True)
+async def test_with_exactly_once_delivery_a_refused_message_expires_and_its_id_is_late_then(site: Site) -> None:
+    await publish(site, *"aa")
+    given = await site.pull()
+    with pytest.raises(LateIds):
+        await site.acknowledge(given[1:])
+    site.engines.clock.advance(LATE)
+    again = await site.pull()
+    assert attempts(again) == [2, 1]
+    with pytest.raises(LateIds, match="^ack timeout: 1-[^ ]*, 1-[^ ]*$") as refused:
+        await site.acknowledge([given[1], again[1]])
+    assert {*refused.value.out_of_order} == {again[1]}
+
+
+@with_options(enable_message_ordering=True, enable_exactly_once_delivery=True)
+async def test_a_request_of_very_many_ids_is_done_whatever_their_order(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settling, "SLICE", 2)
+    await publish(site, *"aabaa")
+    given = [*await site.pull(3), *await site.pull()]
+    stream = Window(9, MANY)
+    await site.nack(given[:1])
+    again = await site.pull(window=stream)
+    assert attempts(again) == [2, 1, 1, 1]
+    await site.acknowledge([*again[::-1], given[2]])
+    assert await site.floor() == 5
+
+
+@ORDERED
+async def test_what_is_held_when_exactly_once_delivery_is_switched_on_is_not_confirmed_again(site: Site) -> None:
+    await publish(site, *"aa")
+    given = await site.pull()
+    await site.acknowledge(given[1:])
+    opened = await site.opened()
+    opened.backlog.go_by(opened.backlog.failures.rules._replace(exactly_once=True))
+
+    with pytest.raises(LateIds, match="^ack out of order: 1-"):
+        await site.acknowledge(given[1:])
+    await site.acknowledge(given[:1])
+    assert await site.floor() == 2
 
 
 @ORDERED
@@ -66,7 +218,7 @@ async def test_of_leases_that_end_together_the_first_of_its_key_has_failed(site:
 
     again = await site.pull()
 
-    assert (offsets(again), attempts(again)) == ([0, 1, 2, 3], [2, 2, 1, 2])
+    assert (offsets(again), attempts(again)) == ([0, 1, 2, 3, 4], [2, 2, 1, 2, 1])
 
 
 @ORDERED
@@ -200,11 +352,11 @@ async def test_what_fails_between_a_read_and_a_lease_comes_before_what_was_read(
 
 
 @ORDERED
-async def test_a_nack_and_an_acknowledgement_behind_it_that_cannot_be_stored_leave_the_key_in_order(site: Site) -> None:
+async def test_nacks_of_a_key_that_cannot_be_stored_leave_it_in_order(site: Site) -> None:
     await publish(site, *"aaa")
     given = await site.pull(2)
     with failing(site.engines.cursors, "settle", CursorsUnavailable):
-        found = await asyncio.gather(site.acknowledge(given[1:]), site.nack(given[:1]), return_exceptions=True)
+        found = await asyncio.gather(site.nack(given[1:]), site.nack(given[:1]), return_exceptions=True)
     assert [type(each) for each in found] == [CursorsUnavailable] * 2
     await site.acknowledge(given[:1])
     site.engines.clock.advance(LATE)

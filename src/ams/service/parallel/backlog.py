@@ -8,6 +8,7 @@ Every offset from the floor on is in one of these states:
     unseen      at or above `scan`: never looked at since this process took the subscription over. It may be leased or
                 settling all the same, by an id of before: then it is passed by, and its key is under way
     leased      given to a consumer, until a deadline
+    held        acknowledged, while an earlier message of its ordering key is out: leased without a deadline
     settling    its acknowledgement, or its failure, is being stored
     waiting     it failed, and its time has not come; or it may be out since before the last start (exactly-once)
     ready       to be given again
@@ -23,7 +24,9 @@ Laws, walked by Hypothesis against a naive model (`tests/service/parallel/test_b
   last at most. Ids of older runs count no more.
 - The number of failures is stored before the message is given again, and never falls.
 - Of an ordering key messages are out to one consumer together, in order. When one fails, those behind it are taken
-  back: they have not failed, their ids count no more, and they come again behind it (decision 61).
+  back, the held ones too: they have not failed, their ids count no more, and they come again behind it (decision 61).
+- Of an ordering key messages are done in order. With exactly-once delivery none is held: ids that are out of order
+  are refused, and count later.
 
 Each consumer has a fair share of what may be on lease and of what may be held back. So no consumer, also one that never
 comes back, leaves nothing to others.
@@ -32,13 +35,14 @@ comes back, leaves nothing to others.
 import heapq
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import cast
 
 from ams.core.ack_ids import AckId, AckIds
 from ams.core.clock import Milliseconds
 from ams.core.fair_share import fair_room
 from ams.core.names import Offset
-from ams.service.parallel.hand_out_ids import HandOutIds, RestartGrace
+from ams.service.parallel.hand_out_ids import HandOutIds, NamedLeases, RestartGrace
 from ams.service.parallel.message_state import (
     Done,
     Failures,
@@ -75,6 +79,9 @@ class Settling:
     waits: Milliseconds | None = None
     """How long those that failed are to wait; None: as the rules say."""
     late: list[AckId] = field(default_factory=list)
+    """Ids that do not count, for which nothing is changed."""
+    out_of_order: set[AckId] = field(default_factory=set)
+    """Those of them that will count: acknowledged before earlier messages of their keys, with exactly-once delivery."""
     unsure: dict[str, list[Offset]] = field(default_factory=dict)
     """Ids whose messages another call is settling: they count no more, or are to be settled yet."""
     leases: list[tuple[HandOut, list[Offset]]] = field(default_factory=list)
@@ -313,13 +320,15 @@ class Backlog:
         return bool(named.leases or named.from_before)
 
     def acknowledge(self, ids: AckIds, now: Milliseconds) -> Settling:
-        """Return what is to be stored for an acknowledgement of these.
+        """Return what is to be stored for an acknowledgement of these, and of what was held behind them.
 
         Raises `NeverGiven` for all that were never given by this subscription, as far as is known of the end of the
         topic, `InvalidInput` for one that cannot be read; nothing is changed then.
         """
         named = self._ids.leased(ids, now, UNKNOWN_HOLDER)
         settling = Settling(late=named.late, unsure=named.unsure, leases=named.leases)
+        if self.keys:
+            self._hold(settling)
         for lease, offsets in settling.leases:
             self.leases.end(lease, offsets)
             settling.done += offsets
@@ -334,7 +343,7 @@ class Backlog:
         They come again after `waits`, None: as the rules say. With exactly-once delivery a nack that was done may come
         again: it changes nothing, and is not late.
         """
-        named = self._ids.leased(ids, now, UNKNOWN_HOLDER)
+        named = self._not_held(ids, now, UNKNOWN_HOLDER)
         settling = Settling(unsure=named.unsure, leases=named.leases, waits=waits)
         for each in self._ids.late_of(named):
             if self._ids.nacks.peek(each.offset) != each.hand_out:
@@ -356,7 +365,7 @@ class Backlog:
 
         What is out behind them, of their ordering keys, is given again too.
         """
-        named = self._ids.leased(ids, now, UNKNOWN_HOLDER)
+        named = self._not_held(ids, now, UNKNOWN_HOLDER)
         released = [offset for _, offsets in named.leases for offset in offsets]
         for lease, offsets in named.leases:
             self.leases.end(lease, offsets)
@@ -369,7 +378,7 @@ class Backlog:
         self, ids: AckIds, deadline: Milliseconds, now: Milliseconds, holder: str = UNKNOWN_HOLDER
     ) -> list[AckId]:
         """Let leases end at `deadline`, taken over by `holder`; return late ids. Raises as `acknowledge`."""
-        named = self._ids.leased(ids, now, holder)
+        named = self._not_held(ids, now, holder)
         for lease, offsets in named.leases:
             self.leases.extend(lease, offsets, deadline)
         return self._ids.late_of(named)
@@ -406,6 +415,46 @@ class Backlog:
         if offset not in self.done:
             self._hold_back(offset, max(self.failures.wait_of(offset), DEAD_LETTER_RETRY_MS), now)
 
+    def _not_held(self, ids: AckIds, now: Milliseconds, holder: str) -> NamedLeases:
+        """Find leases for other calls than acknowledgements, which change nothing of what is held."""
+        named = self._ids.leased(ids, now, holder)
+        named.leases = [each for each in named.leases if not each[0].is_held]
+        return named
+
+    def _hold(self, settling: Settling) -> None:
+        """Hold acknowledgements behind messages of their keys that are out; add what was held behind the others.
+
+        An id of the run before holds for its own message.
+        """
+        acked = {each for _, offsets in settling.leases for each in offsets}
+        first = {each for queue in self._firsts(acked) for each in self._acknowledged(queue, acked)}
+        leases, settling.leases = settling.leases, []
+        for lease, offsets in leases:
+            behind = [each for each in offsets if each not in first and self.keys.of_out(each) is not None]
+            if not behind or self._ids.is_of_before(lease):
+                settling.leases.append((lease, offsets))
+                continue
+            if self.failures.rules.exactly_once:
+                refused = [AckId(each, lease.text) for each in behind]
+                settling.late += refused
+                settling.out_of_order.update(refused)
+            else:
+                self.leases.hold(lease, behind)
+            others = set(offsets).difference(behind)
+            if others:
+                settling.leases.append((lease, sorted(others)))
+        settling.leases += self.leases.of(first - acked).items()
+
+    def _acknowledged(self, queue: KeyQueue, acked: Collection[Offset] = ()) -> Iterable[Offset]:
+        """Return the first messages out of a key that are acknowledged: `acked`, held, or being stored."""
+
+        def is_acknowledged(offset: Offset) -> bool:
+            lease = self.leases.get(offset)
+            is_held = lease is not None and lease.is_held
+            return is_held or offset in acked or offset in self.done.being_stored
+
+        return takewhile(is_acknowledged, queue.out)
+
     def _fail(self, settling: Settling, lease: HandOut, offsets: Sequence[Offset]) -> None:
         settling.failures.update(self.failures.begin(offsets))
         settling.failed_with.update(dict.fromkeys(offsets, lease.holder))
@@ -415,8 +464,8 @@ class Backlog:
         firsts = self._firsts([offset for _, offsets in settling.leases for offset in offsets])
 
         def has_failed(offset: Offset) -> bool:
-            queue = self.keys.get(offset)
-            return queue is None or offset not in queue.out or firsts[queue] == offset
+            queue = self.keys.of_out(offset)
+            return queue is None or firsts[queue] == offset
 
         for lease, offsets in settling.leases:
             self._fail(settling, lease, [each for each in offsets if has_failed(each)])
@@ -431,27 +480,23 @@ class Backlog:
 
     def _end_behind(self, offsets: Collection[Offset]) -> tuple[list[Offset], list[tuple[HandOut, list[Offset]]]]:
         """End the leases of what is out behind messages, and not one of them; return it, and the leases."""
-        by_lease: dict[HandOut, list[Offset]] = {}
         behind = [
             each
             for queue, first in self._firsts(offsets).items()
             for each in queue.behind(first)
             if each not in offsets
         ]
-        for each in behind:
-            lease = self.leases.get(each)
-            if lease is not None:
-                by_lease.setdefault(lease, []).append(each)
-        for lease, leased in by_lease.items():
+        leases = [*self.leases.of(behind).items()]
+        for lease, leased in leases:
             self.leases.end(lease, leased)
-        return behind, list(by_lease.items())
+        return behind, leases
 
     def _firsts(self, offsets: Iterable[Offset]) -> dict[KeyQueue, Offset]:
         """Return the first of these messages that is out of each ordering key."""
         firsts: dict[KeyQueue, Offset] = {}
         for offset in offsets:
-            queue = self.keys.get(offset)
-            if queue is not None and offset in queue.out:
+            queue = self.keys.of_out(offset)
+            if queue is not None:
                 firsts[queue] = min(offset, firsts.get(queue, offset))
         return firsts
 
@@ -481,7 +526,7 @@ class Backlog:
             elif offset < self.scan:  # else it is found dead when it is looked at
                 self.failures.die(offset)
         if settling.taken_back:
-            self._offer_next(settling.taken_back)  # those that failed may be lost meanwhile
+            self._go_on(self.keys.queues_of(settling.taken_back))  # those that failed may be lost meanwhile
 
     def not_stored(self, settling: Settling) -> None:
         """Let leases go on as they were: nothing of it is on disk."""
@@ -496,17 +541,16 @@ class Backlog:
             if kept:
                 self.leases.lease_again(lease, kept, lease.deadline)
         for offset in sorted(settling.taken_back):
-            queue = self.keys.get(offset)
-            if queue is not None and offset in queue.out and self._is_free(offset):  # nor could it be settled itself
+            if self.keys.of_out(offset) is not None and self._is_free(offset):  # nor could it be settled itself
                 self._ids.overtaken.add(offset)
                 self.keys.take_back(offset)
         if self.keys:
             settled = [offset for _, offsets in settling.leases for offset in offsets]
-            self._offer_next([*settled, *settling.taken_back])
+            self._go_on(self.keys.queues_of([*settled, *settling.taken_back]))
 
     def lose(self, offsets: Sequence[Offset]) -> None:
         """Note that messages do not exist any more."""
-        self.done.lose(offsets)
+        self.done.add_unstored(offsets)
         self._forget(offsets)
 
     def retain(self, oldest: Offset) -> int:
@@ -521,8 +565,11 @@ class Backlog:
         self.failures.retain(oldest)
         self._ids.retain(oldest)
         self.done.raise_floor(oldest)
-        for offset in self.keys.below(oldest):
+        below = self.keys.below(oldest)
+        queues = self.keys.queues_of(below)
+        for offset in below:
             self._free_key(offset)
+        self._go_on(queues)
         return lost
 
     def _hold_back(self, offset: Offset, wait: Milliseconds, now: Milliseconds, holder: str | None = None) -> None:
@@ -556,10 +603,14 @@ class Backlog:
             if queue.consumer is not asks:
                 queue.consumer.notify()
 
-    def _offer_next(self, offsets: Iterable[Offset]) -> None:
-        for queue in {self.keys.get(each) for each in offsets}:
-            if queue is not None:
-                self._offer(queue)
+    def _go_on(self, queues: Iterable[KeyQueue]) -> None:
+        """Let ordering keys go on of which messages were taken back or lost: what is held behind lost ones is done."""
+        for queue in queues:
+            for lease, held in self.leases.of([*self._acknowledged(queue)]).items():
+                self.leases.end(lease, held)
+                self.done.add_unstored(held)
+                self._forget(held)
+            self._offer(queue)
 
     def _may_take(self, offset: Offset, queue: KeyQueue | None, consumer: KeyConsumer | None) -> bool:
         """Return whether a consumer may be given a message that is to be given again; `queue`: of its key."""

@@ -10,8 +10,9 @@ extended since: that is found out when its time comes.
 
 import heapq
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import NamedTuple
 
 from pyroaring import BitMap64
@@ -23,6 +24,8 @@ from ams.storage.cursors.acks import Progress
 
 MAX_OUT_OF_KEY = 10_000
 """Messages of one ordering key that are out together: all of them are taken back when the first one fails."""
+NO_DEADLINE = Milliseconds(2**62)
+"""Of leases whose messages are acknowledged, while that is held."""
 SLOT = 100
 """Milliseconds: leases and waits that end within one slot are looked at together."""
 
@@ -86,8 +89,8 @@ class Done:
         else:
             self._above.add_range(begin, end)
 
-    def lose(self, offsets: Sequence[Offset]) -> None:
-        """Note that messages do not exist any more."""
+    def add_unstored(self, offsets: Sequence[Offset]) -> None:
+        """Note that messages are done, and store it with what was passed over."""
         self._passed += [(each, Offset(each + 1)) for each in offsets]
         self.add(offsets)
 
@@ -233,11 +236,7 @@ class KeyQueue:
         """Return what is out behind a message; nothing for one that is not out."""
         if offset not in self.out:
             return []
-        found = []
-        for each in reversed(self.out):
-            if each == offset:
-                break
-            found.append(each)
+        found = [*takewhile(lambda each: each != offset, reversed(self.out))]
         return found[::-1]
 
 
@@ -264,6 +263,15 @@ class OrderingKeys:
         """Return the queue of a message; None: it has no key, was not looked at yet, or is done."""
         return self._queue_of.get(offset)
 
+    def queues_of(self, offsets: Iterable[Offset]) -> set[KeyQueue]:
+        """Return the queues of messages."""
+        return {self._queue_of[each] for each in offsets if each in self._queue_of}
+
+    def of_out(self, offset: Offset) -> KeyQueue | None:
+        """Return the queue of a message that is out; None: it is not, or has no key."""
+        queue = self._queue_of.get(offset)
+        return queue if queue is not None and offset in queue.out else None
+
     def add(self, offset: Offset, key: str) -> KeyQueue:
         """Add a message that was not looked at before, behind all others of its key; return its queue."""
         queue = self._queues.get(key)
@@ -285,8 +293,8 @@ class OrderingKeys:
 
     def take_back(self, offset: Offset) -> list[Offset]:
         """Let a message that is out be the next again, with what is out behind it; return these."""
-        queue = self._queue_of.get(offset)
-        if queue is None or offset not in queue.out:
+        queue = self.of_out(offset)
+        if queue is None:
             return []
         behind = queue.behind(offset)
         for each in (offset, *behind):
@@ -382,6 +390,11 @@ class HandOut:
     """Of the stream that has them; None: they are not on a stream."""
     slot: int = -1
 
+    @property
+    def is_held(self) -> bool:
+        """True if its messages are acknowledged, while earlier ones of their ordering keys are out."""
+        return self.deadline == NO_DEADLINE
+
 
 class LeaseTable:
     """Lease table: who has which messages until when, and which messages wait for a retry."""
@@ -410,8 +423,8 @@ class LeaseTable:
 
     @property
     def latest(self) -> Milliseconds | None:
-        """When the last lease ends; None while there is none. Looks at all hand-outs."""
-        return max((each.deadline for each in set(self._by_offset.values())), default=None)
+        """When the last lease ends by time; None while there is none. Looks at all hand-outs."""
+        return max((each.deadline for each in set(self._by_offset.values()) if not each.is_held), default=None)
 
     def get(self, offset: Offset) -> HandOut | None:
         """Return the hand-out by which a message is leased now."""
@@ -473,17 +486,27 @@ class LeaseTable:
         self.end(hand_out, offsets)
         self.lease_again(hand_out, offsets, deadline)
 
+    def hold(self, hand_out: HandOut, offsets: list[Offset]) -> None:
+        """Let the leases of some of a hand-out's messages not end by time, as an acknowledgement of them is held."""
+        self.end(hand_out, offsets)
+        self.lease_again(hand_out, offsets, NO_DEADLINE)
+
     def has_any(self, offsets: Collection[int]) -> bool:
         """Return whether one of these is leased or waits."""
         return not (self._by_offset.keys().isdisjoint(offsets) and self.waiting.keys().isdisjoint(offsets))
 
-    def below(self, offset: Offset) -> Mapping[HandOut, list[Offset]]:
-        """Return the messages below an offset that are leased."""
+    def of(self, offsets: Iterable[Offset]) -> Mapping[HandOut, list[Offset]]:
+        """Return those of some messages that are leased, by their hand-outs."""
         found: dict[HandOut, list[Offset]] = {}
-        for each, hand_out in self._by_offset.items():
-            if each < offset:
+        for each in offsets:
+            hand_out = self._by_offset.get(each)
+            if hand_out is not None:
                 found.setdefault(hand_out, []).append(each)
         return found
+
+    def below(self, offset: Offset) -> Mapping[HandOut, list[Offset]]:
+        """Return the messages below an offset that are leased."""
+        return self.of([each for each in self._by_offset if each < offset])
 
     def wait(self, offset: Offset, until: Milliseconds, holder: str | None = None) -> None:
         """Let a message wait until a time, also one that waits; `holder` had it when it failed."""
@@ -528,6 +551,8 @@ class LeaseTable:
         return [each for each in hand_out.offsets if self._by_offset.get(each) is hand_out]
 
     def _watch(self, hand_out: HandOut) -> None:
+        if hand_out.is_held:
+            return
         slot = -(-(hand_out.deadline + 1) // SLOT)
         if slot != hand_out.slot:
             hand_out.slot = slot

@@ -49,8 +49,7 @@ _KEYS = {
     ("AUTHN", "service_uuid"): "service_uuid",
     ("AUTHN", "service_host"): "service_host",
 }
-_WITHOUT_EFFECT = {("LOGS", "syslog_socket")}
-"""What is said on stderr gets into the journal by itself."""
+_WITHOUT_EFFECT = {("LOGS", "syslog_socket")}  # what is said on stderr gets into the journal by itself
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +70,7 @@ class Ini:
     authn_endpoint: str = ""
     service_uuid: str = ""
     service_host: str = ""
-    unknown: tuple[str, ...] = ()
-    """Keys that mean nothing here."""
+    unknown: tuple[str, ...] = ()  # keys that mean nothing here
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +121,6 @@ def _given(
     *,
     session: SessionOptions,
 ) -> ProvisionOptions:
-    """Put a run together of the options both commands have; raise what says that it cannot be."""
     ini = read_ini(config) if config else Ini()
     profile, timeout = session.profile, session.timeout
     found = connection(_or_of_file(session.source, ini), profile, environment())

@@ -19,8 +19,7 @@ from ams.core.rights import ANY, CONSUME, PUBLISH, is_resource
 
 app = Group("ams acl show topics/readings", "ams acl add subs/watering sprinkler", "ams acl set topics/readings --none")
 
-ALL = "all of the user's"
-"""What is shown of a token whose rights are not reduced."""
+ALL = "all of the user's"  # what is shown of a token whose rights are not reduced
 
 
 def resource(kind: str, text: str, project: str | None) -> str:

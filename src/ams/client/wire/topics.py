@@ -34,6 +34,7 @@ from ams.wire.projects import (
 )
 from ams.wire.subscriptions import OffsetAt
 
+Rules = Mapping[str, Any] | None  # of a schema
 _read = msgspec.json.Decoder(ReadMessage).decode_lines
 
 
@@ -140,12 +141,7 @@ def publish_encoded(project: str, topic: str, body: bytes, *, key: str = "") -> 
 
 
 def create_schema(
-    project: str,
-    schema: str,
-    content: Mapping[str, Any] | None = None,
-    *,
-    kind: str = "json",
-    attributes: Mapping[str, Any] | None = None,
+    project: str, schema: str, content: Rules = None, *, kind: str = "json", attributes: Rules = None
 ) -> Call[Schema]:
     """Make a schema; `content` says what payloads must be, `kind` in which language (`json`, `avro` or `protobuf`).
 
@@ -156,13 +152,7 @@ def create_schema(
 
 
 def update_schema(
-    project: str,
-    schema: str,
-    content: Mapping[str, Any] | None = None,
-    *,
-    name: str = "",
-    kind: str = "",
-    attributes: Mapping[str, Any] | None = None,
+    project: str, schema: str, content: Rules = None, *, name: str = "", kind: str = "", attributes: Rules = None
 ) -> Call[Schema]:
     """Rename a schema or change what it says; what is not given stays, empty `attributes` take that part away."""
     reference = schema_name(project, name) if name else None
@@ -198,5 +188,5 @@ def schema_name(project: str, schema: str) -> str:
     return f"projects/{checked('project', project)}/schemas/{checked('schema', schema)}"
 
 
-def _known(part: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def _known(part: Rules) -> dict[str, Any] | None:
     return None if part is None else dict(part)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
 
 from ams.core.errors import InvalidInput
-from ams.core.urls import has_credentials, is_loopback
+from ams.core.urls import has_credentials, is_loopback, without_credentials
 
 HTTP_ENDPOINT, MATTERMOST = "http_endpoint", "mattermost"
 AUTOGEN, DISABLED = "autogen", "disabled"
@@ -118,6 +118,11 @@ class PushConfig:
     def without_secrets(self) -> "PushConfig":
         """Return what those may see who only consume (HTTP contract 17.2, A14)."""
         return replace(self, header_value="", verification_hash="")
+
+    def without_credentials(self) -> "PushConfig":
+        """Return this without users and passwords in its URLs, which no delivery sends."""
+        endpoint, hook = without_credentials(self.endpoint), without_credentials(self.mattermost_url)
+        return replace(self, endpoint=endpoint, mattermost_url=hook)
 
 
 def created(asked: AskedPush, secret: Secret, *, parallel: bool = False, local_http: bool = False) -> PushConfig:

@@ -81,6 +81,16 @@ class _Structure(sa.TypeDecorator[Any]):
         return None if value is None else self._decoder.decode(value)
 
 
+class _Push(_Structure):
+    """A push configuration. Older versions stored URLs with a user and password in them: those are never read."""
+
+    cache_ok = True
+
+    def process_result_value(self, value: str | None, dialect: sa.Dialect) -> Any:
+        config = super().process_result_value(value, dialect)
+        return config if value is None or "@" not in value else config.without_credentials()
+
+
 class _Json(sa.TypeDecorator[Mapping[str, Any]]):
     """A column of JSON in the table, a mapping in rows; null: none."""
 
@@ -218,7 +228,7 @@ subscriptions = _identified(
     sa.Column("name", sa.Text, nullable=False),
     sa.Column("topic", sa.Text, nullable=False, comment="a name: the topic may go and come back"),
     sa.Column("ack_deadline_seconds", sa.Integer, nullable=False, comment="seconds"),
-    sa.Column("push", _Structure(PushConfig), comment="JSON; null: a pull subscription"),
+    sa.Column("push", _Push(PushConfig), comment="JSON; null: a pull subscription"),
     *_times("created_on"),
     sa.Column("parallel", _Structure(ParallelOptions), comment="JSON; null: an ordered subscription"),
     sa.Column(

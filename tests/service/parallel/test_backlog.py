@@ -72,6 +72,7 @@ def ids_of(text: str, *numbers: int) -> AckIds:
 
 
 seldom = st.sampled_from([False, False, False, True])
+rarely = st.sampled_from([False] * 15 + [True])
 
 
 @dataclass
@@ -125,7 +126,7 @@ class Walk(RuleBasedStateMachine):
     @initialize(keyed=st.sampled_from([True, True, False]), exactly_once=st.booleans())
     def begin(self, keyed: bool, exactly_once: bool) -> None:
         self.keyed, self.exactly_once = keyed, exactly_once
-        self.restart()
+        self._restart()
         self.publish(12)
 
     def _floor(self) -> int:
@@ -134,8 +135,16 @@ class Walk(RuleBasedStateMachine):
             floor += 1
         return floor
 
-    @rule()
-    def restart(self) -> None:
+    @rule(count=st.integers(1, 6), restarts=rarely, oldest=rarely)
+    def change(self, count: int, restarts: bool, oldest: bool) -> None:
+        """Publish, and seldom have the oldest messages go, or the process end."""
+        self.publish(count)
+        if oldest:
+            self._retain(count)
+        if restarts:
+            self._restart()
+
+    def _restart(self) -> None:
         """Forget what is in memory alone; what is being stored is or is not there, here: it is not."""
         self.run_number += 1
         floor = self._floor()
@@ -159,12 +168,11 @@ class Walk(RuleBasedStateMachine):
         self.out, self.unleased, self.streams = {}, set(), [KeyConsumer(), KeyConsumer()]
         self.held = set()
 
-    @rule(count=st.integers(1, 6))
     def publish(self, count: int) -> None:
         self.end += count
 
     @precondition(lambda self: not self.found)
-    @rule(most=st.integers(1, 5), slow=seldom, who=st.integers(0, 3))
+    @rule(most=st.integers(1, 8), slow=seldom, who=st.sampled_from([0, 0, 0, 0, 1, 2, 3]))
     def pull(self, most: int, slow: bool, who: int) -> None:
         """Give what is ready again, and behind it what was not seen yet; a slow one gives it later.
 
@@ -249,7 +257,28 @@ class Walk(RuleBasedStateMachine):
     @precondition(lambda self: self.given)
     @rule(data=st.data(), fails=seldom, later=st.booleans())
     def acknowledge(self, data: st.DataObject, fails: bool, later: bool) -> None:
-        ids = self._some(data)
+        self._acknowledge(self._some(data), fails, later)
+
+    @precondition(lambda self: self.out)
+    @rule(data=st.data(), fails=seldom, later=st.booleans(), verb=st.sampled_from("aaaaanr"))
+    def settle_of_a_key(self, data: st.DataObject, fails: bool, later: bool, verb: str) -> None:
+        """Acknowledge some that are out of one key, mostly the first or others; or nack or release them."""
+        free = [each for each in sorted(self.out) if each not in self._being_settled()]
+        keys = sorted({key_of(each, self.keyed) for each in free})
+        if not keys:
+            return
+        key = data.draw(st.sampled_from(keys))
+        here = [self.newest[each] for each in free if key_of(each, self.keyed) == key]
+        begin = min(data.draw(st.sampled_from([0, 0, 1])), len(here) - 1)
+        ids = [AckId(each.offset, each.text) for each in here[begin : begin + data.draw(st.integers(1, 3))]]
+        if verb == "a":
+            self._acknowledge(ids, fails, later)
+        elif verb == "n":
+            self._nack(ids, fails, later, None)
+        else:
+            self._release(ids)
+
+    def _acknowledge(self, ids: list[AckId], fails: bool, later: bool) -> None:
         good = self._good(ids)
         done, behind = self._in_order({each.offset for each in good})
         settling = self.backlog.acknowledge(grouped(ids), self.now)
@@ -295,10 +324,11 @@ class Walk(RuleBasedStateMachine):
     @precondition(lambda self: self.given)
     @rule(data=st.data(), fails=seldom, later=seldom, waits=st.sampled_from([None, 0, 900]))
     def nack(self, data: st.DataObject, fails: bool, later: bool, waits: int | None) -> None:
-        ids = self._some(data)
+        self._nack(self._some(data), fails, later, waits)
+
+    def _nack(self, ids: list[AckId], fails: bool, later: bool, waits: int | None) -> None:
         good = self._good(ids)
-        wait = None if waits is None else waits
-        settling = self.backlog.nack(grouped(ids), self.now, wait)
+        settling = self.backlog.nack(grouped(ids), self.now, waits)
         assert sorted(settling.failures) == sorted(each.offset for each in good)
         self._check_taken_back(settling, together=False)
         if self.exactly_once:
@@ -319,12 +349,9 @@ class Walk(RuleBasedStateMachine):
 
     def _some(self, data: st.DataObject) -> list[AckId]:
         out = [g for g in self.given if g.text in self.heirs.get(g.offset, ()) or self.newest.get(g.offset) is g]
-        next_of_keys = [self.newest[each] for each in sorted(self.out) if each not in self._being_settled()][:3]
-        some = (
-            st.sampled_from(out or self.given)
-            | st.sampled_from(self.given)
-            | st.sampled_from(next_of_keys or out or self.given)
-        )
+        of_keys = [self.newest[each] for each in sorted(self.out) if each not in self._being_settled()]
+        several = [each for each in (of_keys, of_keys[:3], out, self.given) if each]
+        some = st.sampled_from(data.draw(st.sampled_from(several)))
         chosen = data.draw(st.lists(some, min_size=1, max_size=5))
         return [AckId(each.offset, each.text) for each in chosen]
 
@@ -410,7 +437,7 @@ class Walk(RuleBasedStateMachine):
         """Let the disk answer the oldest of what is being stored."""
         self._store(self.open.pop(0), fails)
 
-    @rule(by=st.integers(1, 400) | st.integers(1, 2500), fails=seldom, later=seldom)
+    @rule(by=st.sampled_from([1, 100, 200, 400, 1000, 2500]), fails=seldom, later=seldom)
     def time_goes_by(self, by: int, fails: bool, later: bool) -> None:
         self.now += by
         settling = self.backlog.expire(self.now)
@@ -449,15 +476,16 @@ class Walk(RuleBasedStateMachine):
     @rule(data=st.data())
     def release(self, data: st.DataObject) -> None:
         """Let some of what was ever given be given again at once, as nobody has worked on it."""
-        ids = self._some(data)
+        self._release(self._some(data))
+
+    def _release(self, ids: list[AckId]) -> None:
         good = self._good(ids)
         self._check_late(ids, good, self.backlog.release(grouped(ids), self.now))
         behind = [offset for each in good for offset in self._behind(each.offset)]
         for offset in {*(each.offset for each in good), *behind}:
             self._end(offset)
 
-    @rule(by=st.integers(1, 4))
-    def retention(self, by: int) -> None:
+    def _retain(self, by: int) -> None:
         oldest = min(self.floor_by_retention + by, self.end)
         floor = self._floor()
         expected = len([each for each in range(floor, oldest) if each not in self.done])
@@ -485,6 +513,8 @@ class Walk(RuleBasedStateMachine):
             self.disk(fails=True)
         self.finish_pull(fails=False)
         for _ in range(self.end + 20):
+            if self._floor() == self.end:
+                break
             self.now += 4000
             settling = self.backlog.expire(self.now)
             self._finish(settling, fails=False, later=False)
@@ -496,7 +526,7 @@ class Walk(RuleBasedStateMachine):
         assert self._floor() == self.end
 
 
-Walk.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+Walk.TestCase.settings = settings(max_examples=300, stateful_step_count=60, deadline=None)
 TestWalk = Walk.TestCase
 
 

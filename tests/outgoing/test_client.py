@@ -33,6 +33,7 @@ from tests.push.keepers import pulled, target
 from tests.support.loop_time import pass_loop_time
 from tests.support.publishing import Publishing
 from tests.support.receiver import Behaviour, Receiver, answers, receiver, sends
+from tests.support.waiting import some_turns
 
 LOOPBACK = Guard(networks("127.0.0.0/8", "push_allow"))
 trust = functools.cache(guard.trust)
@@ -199,7 +200,7 @@ async def test_what_comes_behind_an_answer_is_no_answer_to_the_next_request(stra
     async def says_more(writer: asyncio.StreamWriter, number: int) -> None:
         writer.write(whole(b"%d" % number))
         if later:
-            await asyncio.sleep(0.02)
+            await some_turns()
         writer.write(stray)
         has_said_all.set()
 
@@ -209,7 +210,7 @@ async def test_what_comes_behind_an_answer_is_no_answer_to_the_next_request(stra
             has_said_all.clear()
             said.append((await origin.ask()).body)
             await has_said_all.wait()
-            await asyncio.sleep(0.02)
+            await some_turns()
     assert set(said) <= {b"1", b"2", b"3"}
 
 
@@ -244,7 +245,7 @@ async def test_an_idle_connection_is_closed_after_a_while(monkeypatch: pytest.Mo
     async with serving(says_its_number) as origin:
         await origin.ask()
         pass_loop_time(monkeypatch, IDLE_SECONDS)
-        await asyncio.sleep(0.01)
+        await some_turns()
 
         assert (await origin.ask()).body == b"1"
     assert origin.connections == 2

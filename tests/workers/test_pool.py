@@ -13,7 +13,7 @@ from ams.workers import NoWorker, Pool, TaskFailed
 from ams.workers.pool import LARGEST, Worker
 from ams.workers.program import SHARED, Job
 from tests.support.loop_time import pass_loop_time
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import some_turns, wait_until_async
 from tests.workers import jobs
 from tests.workers.jobs import children, done
 
@@ -78,7 +78,7 @@ async def test_all_but_one_worker_are_ended_when_they_were_idle_for_long(pool: P
         used = await asyncio.gather(*map(process_of, "PQ"))
         for _ in range(2):
             pass_loop_time(monkeypatch, 601)
-            await asyncio.sleep(0.01)  # for the timers that are due
+            await some_turns()  # for the timers that are due
             await wait_until_async(lambda: len(children() & set(used)) == 1)
 
     assert int((await done(pool, jobs.process))[0]) in used

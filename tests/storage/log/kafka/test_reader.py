@@ -155,7 +155,7 @@ async def test_a_wait_ends_with_the_message_it_is_for_published_through_another_
     partition = await stored.make()
     async with stored.producer() as made:
         waiting = asyncio.create_task(node.wait(partition, 1, FOR_EVER))
-        await wait_until_async(lambda: questions.count(reader.LONG))
+        assert await goes_on(waiting, questions)
         await made.send_and_wait(partition.name, b"x")
         assert await goes_on(waiting, questions)
         await made.send_and_wait(partition.name, b"y")

@@ -1,7 +1,6 @@
 """Longer ways through the console: deliveries repaired, logging in elsewhere, roles, a service that goes away."""
 
 import re
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from local_cluster.link import Link
+from local_cluster.ports import free_port
 from tests.console.conftest import ROOT, Api, Opened, button, data
 from tests.support import shape
 from tests.support.receiving import Receiving, received
@@ -36,8 +36,7 @@ def endpoints(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiving]:
 @pytest.fixture(scope="module")
 def issuer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
     """Run a real OpenID Connect issuer; give its address, and the port on which its client is to be."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     subprocess.run(["scripts/console", "packages"], cwd=ROOT, check=True, timeout=100, stdout=subprocess.DEVNULL)
     with subprocess.Popen(
         ["node", "issuer.mjs", f"http://127.0.0.1:{port}/console/"],

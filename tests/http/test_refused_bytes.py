@@ -24,7 +24,7 @@ from ams.http.refused_bytes import (
 from tests.support.hot_packets import MESSAGE, PUBLISH, said
 from tests.support.loop_time import pass_loop_time
 from tests.support.two_ways import one_way, request
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import some_turns, wait_until_async
 
 MIB = 2**20
 P, Q = ("P", "u"), ("Q", "u")
@@ -193,9 +193,9 @@ async def test_a_request_that_came_as_a_whole_waits_likewise(bodies: Bodies, mon
     assert not await bodies.wait_turn(MIB, Q)
 
     waiting = asyncio.create_task(bodies.wait_turn(MIB, P))
-    await asyncio.sleep(0.1)  # so long that its sender's rights may have changed
+    await some_turns()
     assert not waiting.done()
-    pass_loop_time(monkeypatch, 1.0)
+    pass_loop_time(monkeypatch, 1.0)  # so long that its sender's rights may have changed
     assert await waiting
 
 

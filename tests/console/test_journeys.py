@@ -37,7 +37,7 @@ def endpoints(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiving]:
 def issuer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
     """Run a real OpenID Connect issuer; give its address, and the port on which its client is to be."""
     port = free_port()
-    subprocess.run(["scripts/console", "packages"], cwd=ROOT, check=True, timeout=100, stdout=subprocess.DEVNULL)
+    subprocess.run(["scripts/console", "packages"], cwd=ROOT, check=True, timeout=600, stdout=subprocess.DEVNULL)
     with subprocess.Popen(
         ["node", "issuer.mjs", f"http://127.0.0.1:{port}/console/"],
         cwd=ROOT / "console", stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
@@ -52,7 +52,7 @@ def service(
     tmp_path_factory: pytest.TempPathFactory, endpoints: Receiving, issuer: tuple[str, int]
 ) -> Iterator[LiveService]:
     """Run a service that delivers to loopback and believes the issuer."""
-    subprocess.run(["scripts/console"], cwd=ROOT, check=True, timeout=100, stdout=subprocess.DEVNULL)
+    subprocess.run(["scripts/console"], cwd=ROOT, check=True, timeout=600, stdout=subprocess.DEVNULL)
     folder = tmp_path_factory.mktemp("journeys")
     url, port = issuer
     (folder / "issuers.toml").write_text(f'[[issuer]]\nname = "example"\nurl = "{url}"\naudiences = ["ams"]\n')

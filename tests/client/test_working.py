@@ -306,7 +306,8 @@ def test_a_slow_handler_keeps_its_message(
     longer_than_a_lease = pass_leases(monkeypatch, service)
     handler = Handler(face, lambda message: 0 if message.data == b"2" else longer_than_a_lease)  # it waits for so long
 
-    done = either.work("s", handler.handle, project=project, concurrency=2, prefetch=1, until_empty=True)
+    limits = {"concurrency": 2, "prefetch": 1, "max_messages": 3}
+    done = either.work("s", handler.handle, project=project, until_empty=True, **limits)
 
     assert longer_than_a_lease.is_set()
     assert (done, len(handler.seen)) == (Worked(worked=3), 3)

@@ -25,7 +25,7 @@ expect.set_options(timeout=SECONDS * 1000)
 @pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
     for what in ("packages", "build"):
-        subprocess.run(["scripts/console", what], cwd=ROOT, check=True, timeout=100, stdout=subprocess.DEVNULL)
+        subprocess.run(["scripts/console", what], cwd=ROOT, check=True, timeout=600, stdout=subprocess.DEVNULL)
     data = tmp_path_factory.mktemp("console") / "ams-data"
     flags = ("--min-free-bytes", "0", "--reserve-bytes", "0", "--max-message-bytes", "16MB")
     with live_service(data, *flags) as running:

@@ -1,7 +1,6 @@
 """Longer ways through the console: deliveries repaired, logging in elsewhere, roles, a service that goes away."""
 
 import re
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from local_cluster.link import Link
+from local_cluster.ports import free_port
 from tests.console.conftest import ROOT, Api, Opened, button, data
 from tests.support import shape
 from tests.support.receiving import Receiving, received
@@ -35,9 +35,8 @@ def endpoints(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiving]:
 
 @pytest.fixture(scope="module")
 def issuer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    subprocess.run(["scripts/console", "packages"], cwd=ROOT, check=True, timeout=100, stdout=subprocess.DEVNULL)
+    port = free_port()
+    subprocess.run(["scripts/console", "packages"], cwd=ROOT, check=True, timeout=600, stdout=subprocess.DEVNULL)
     with subprocess.Popen(
         ["node", "issuer.mjs", f"http://127.0.0.1:{port}/console/"],
         cwd=ROOT / "console", stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
@@ -51,7 +50,7 @@ def issuer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]
 def service(
     tmp_path_factory: pytest.TempPathFactory, endpoints: Receiving, issuer: tuple[str, int]
 ) -> Iterator[LiveService]:
-    subprocess.run(["scripts/console"], cwd=ROOT, check=True, timeout=100, stdout=subprocess.DEVNULL)
+    subprocess.run(["scripts/console"], cwd=ROOT, check=True, timeout=600, stdout=subprocess.DEVNULL)
     folder = tmp_path_factory.mktemp("journeys")
     url, port = issuer
     (folder / "issuers.toml").write_text(f'[[issuer]]\nname = "example"\nurl = "{url}"\naudiences = ["ams"]\n')

@@ -20,6 +20,7 @@ from ams.storage.cursors.entries import Kept
 from ams.storage.cursors.mover import Call, Step, fold
 from ams.storage.cursors.postgresql import PostgresCursors
 from ams.storage.cursors.postgresql_rows import SERIES, DatabaseTime, Row, Standing
+from local_cluster.ports import free_port
 from simulation.histories.attempts import Outcome
 from tests.storage.cursors.law import Trial
 from tests.storage.cursors.naive import Deed, follow, plans
@@ -224,11 +225,11 @@ async def test_tables_of_a_newer_version_or_of_others_are_refused(connection: "p
         await PostgresCursors.open(url, password=password)
 
 
-async def test_a_database_away_at_the_start_is_told_why(unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_database_away_at_the_start_is_told_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(postgresql, "CALL_SECONDS", 0.7)
 
     with pytest.raises(CursorsUnavailable) as told:
-        await PostgresCursors.open(f"postgresql://ams@127.0.0.1:{unused_tcp_port}/ams")
+        await PostgresCursors.open(f"postgresql://ams@127.0.0.1:{free_port()}/ams")
 
     assert isinstance(told.value.__cause__, psycopg.OperationalError)
     assert "refused" in str(told.value.__cause__)

@@ -626,6 +626,20 @@ def test_an_acknowledgement_does_not_wait_for_earlier_ones_that_are_being_stored
     assert sorted(backlog.acknowledge(ids_of(text, 1), NOW).done) == [1, 2]
 
 
+def test_what_is_taken_back_is_leased_no_more_when_its_own_nack_could_not_be_stored() -> None:
+    backlog = after_a_restart()
+    stream, given = given_of_a_key(backlog, 2)
+    [text] = given
+    own = backlog.nack(ids_of(text, 1), NOW)
+    first = backlog.nack(ids_of(text, 0), NOW, 0)
+    assert [*first.taken_back] == [1]
+    backlog.not_stored(own)
+    store(backlog, first)
+
+    assert backlog.acknowledge(ids_of(text, 1), NOW).late == [AckId(1, text)]
+    assert backlog.again(4, stream) == [0, 1]
+
+
 @pytest.mark.parametrize("is_seen", [False, True])
 def test_a_nack_is_a_failure_that_is_stored_and_waits(is_seen: bool) -> None:
     backlog = after_a_restart()

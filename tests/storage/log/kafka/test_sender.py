@@ -199,6 +199,7 @@ async def test_small_requests_behind_one_as_large_as_a_batch_wait_for_the_next(e
     appends = []
     for each in requests:
         appends.append(asyncio.ensure_future(log.append(topic, each)))
+        await wait_until_async(lambda: log.connection.sent)
         await some_turns()
     log.connection.held.set()
     answers = await asyncio.gather(*appends)

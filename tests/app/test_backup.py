@@ -36,7 +36,7 @@ from tests.support.engines import open_engines
 from tests.support.loop_time import pass_loop_time
 from tests.support.service import running_service
 from tests.support.use_cases import UseCases, open_use_cases
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +176,7 @@ async def test_no_cursor_of_a_copy_is_beyond_the_log_it_was_copied_with(tmp_path
 
         def copy_slowly() -> None:
             with _source(folder) as source, _moment(folder, source, ManualClock()) as moment:
-                asyncio.run_coroutine_threadsafe(advance(), loop).result()
+                asyncio.run_coroutine_threadsafe(advance(), loop).result(PATIENCE_SECONDS)
                 _copy(folder, source, moment, str(tmp_path / "b"), with_key=True)
 
         loop = asyncio.get_running_loop()

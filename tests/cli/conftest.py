@@ -9,8 +9,8 @@ import pytest
 
 from tests.support.commands import PROCESS, Ran, run_ams
 from tests.support.service import LiveService, live_service
+from tests.support.waiting import PATIENCE_SECONDS
 
-SECONDS = 30
 SERVICE_TOKEN = "the-token-of-the-service"
 WORKER_TOKEN = "the-token-of-the-push-worker"
 
@@ -99,7 +99,7 @@ def begin(environment: dict[str, str], tmp_path: Path) -> Iterator[Begin]:
 def ams_process(begin: Begin) -> AmsProcess:
     def run(*arguments: str, **variables: str) -> Ran:
         process = begin(*arguments, **variables)
-        out, err = process.communicate(timeout=SECONDS)
+        out, err = process.communicate(timeout=PATIENCE_SECONDS)
         return Ran(process.returncode, out, err)
 
     return run

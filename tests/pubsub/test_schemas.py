@@ -14,6 +14,7 @@ from google.pubsub_v1 import PublisherClient
 from google.pubsub_v1.types import Encoding, Schema, SchemaView, Topic
 
 from tests.pubsub.conftest import World
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 def record(*names: str) -> dict[str, Any]:
@@ -221,7 +222,7 @@ def test_messages_are_validated_without_a_topic(world: World) -> None:
 def test_messages_that_fit_tell_consumers_what_schema_they_keep(world: World) -> None:
     schema = made(world, "a")
     with_topic(world)
-    world.publisher.publish(world.topic(), b'{"a": 1}', site="x").result(20)
+    world.publisher.publish(world.topic(), b'{"a": 1}', site="x").result(PATIENCE_SECONDS)
     [received] = world.pulled()
     assert received.message.data == b'{"a": 1}'
     assert dict(received.message.attributes) == {

@@ -77,7 +77,7 @@ def test_a_certificate_over_the_limit_of_tls_costs_one_failed_handshake(front: S
 @pytest.mark.parametrize("said", [b"GET / HTTP/1.0\r\n\r\n", b"\x16\x03\x01\x00\x05hello", bytes(100)])
 def test_what_is_no_tls_is_counted_and_closed(front: Served, said: bytes) -> None:
     before = front.listener.failed_handshakes
-    with socket.create_connection(("127.0.0.1", front.port), timeout=5) as client:
+    with socket.create_connection(("127.0.0.1", front.port), timeout=PATIENCE_SECONDS) as client:
         client.sendall(said)
         with contextlib.suppress(ConnectionError):
             while client.recv(1000):
@@ -90,7 +90,7 @@ def test_sessions_are_not_taken_up_again(front: Served, jane: Pair) -> None:
     context.load_cert_chain(jane.chain, jane.key)
     session = None
     for _ in range(2):
-        raw = socket.create_connection(("127.0.0.1", front.port), timeout=5)
+        raw = socket.create_connection(("127.0.0.1", front.port), timeout=PATIENCE_SECONDS)
         with context.wrap_socket(raw, server_hostname="localhost", session=session) as client:
             client.sendall(b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
             assert answered(client)["subject"] == "CN=Jane,C=GR"

@@ -1,9 +1,10 @@
 """What must hold at the end of a run, when nothing goes wrong any more and nothing is left to be worked on.
 
-Most laws are those of the checkers of faults: of topics and ordered subscriptions in `tests/faults/history.py`, of
-parallel ones in `tests/faults/parallel/laws.py`. What is judged at each answer is in `simulation.clients` (errors and
-deadlines) and `simulation.workload` (what comes and goes, access, quotas, retention, isolation of lists). That nothing
-of one project is delivered in another is a part of "holds ..., which nobody published": each project has a history.
+Most laws are those of the checkers of faults: of topics and ordered subscriptions in `simulation.histories.history`, of
+parallel ones in `simulation.histories.parallel_laws`. What is judged at each answer is in `simulation.clients` (errors
+and deadlines) and `simulation.workload` (what comes and goes, access, quotas, retention, isolation of lists). That
+nothing of one project is delivered in another is a part of "holds ..., which nobody published": each project has a
+history.
 """
 
 import dataclasses

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import itertools
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 from unittest import mock
@@ -15,6 +15,7 @@ from unittest import mock
 from pyroaring import BitMap64
 
 from ams.core.clock import Milliseconds
+from ams.core.errors import LogUnavailable
 from ams.core.names import Offset
 from ams.core.retention_clock import RetentionClock
 from ams.core.versions import Precondition
@@ -30,6 +31,7 @@ from ams.storage.cursors.embedded import EmbeddedCursors
 from ams.storage.cursors.embedded_rows import Group, encode_group
 from ams.storage.database.invalidation import PRINCIPAL, SCHEMA, Invalidations
 from ams.storage.database.sqlite import Commits
+from ams.storage.log.embedded import EmbeddedLog, state
 from ams.storage.log.embedded.catalog import SegmentCatalog, TopicState
 from ams.storage.log.embedded.pages import OpenFiles
 from ams.storage.log.embedded.state import LogState
@@ -37,7 +39,7 @@ from ams.storage.registry.projects import QuotaRecords
 from ams.storage.registry.resources import SubscriptionRecords
 from simulation.disk import NodeDisk
 from simulation.running import run
-from simulation.scenario import BY_PUSH, scenario_of
+from simulation.scenario import BY_GOOGLE, BY_PUSH, scenario_of
 from simulation.search import law_of
 
 Planted = AbstractContextManager[Any]
@@ -286,6 +288,70 @@ def leases_forgotten_at_a_start() -> Planted:
     return replace(RestartGrace, "withhold")
 
 
+def altered_message() -> Planted:
+    """One append in forty stores its first message again in the place of its last."""
+    append, numbers = EmbeddedLog.append, itertools.count(1)
+
+    async def some(log: EmbeddedLog, topic: Any, messages: Any, **named: Any) -> Any:
+        stored = messages if next(numbers) % 40 else [*messages[:-1], messages[0]]
+        return await append(log, topic, stored, **named)
+
+    return replace(EmbeddedLog, "append", some)
+
+
+def _stored_change(**fields: Any) -> Planted:
+    settle = EmbeddedCursors.settle
+
+    async def less(cursors: EmbeddedCursors, subscription: Any, epoch: int, run: int, change: Any) -> bool:
+        return await settle(cursors, subscription, epoch, run, change._replace(**fields))
+
+    return replace(EmbeddedCursors, "settle", less)
+
+
+def acknowledgements_of_memory() -> Planted:
+    """Of parallel subscriptions no acknowledgement is stored."""
+    return _stored_change(done=())
+
+
+def failures_of_memory() -> Planted:
+    """Of parallel subscriptions no failure is stored."""
+    return _stored_change(failures={})
+
+
+def nothing_taken_back() -> Planted:
+    """A failure leaves what is out behind it, of its ordering key, to its consumer."""
+    return replace(Backlog, "_take_back")
+
+
+def answers_turned_round() -> Planted:
+    """Google's clients are given messages in the wrong order."""
+    from ams.pubsub import messages  # here, as it takes gRPC with it
+
+    received = messages.received
+    return replace(messages, "received", lambda lots, **named: received(lots, **named)[::-1])
+
+
+def refused_and_stored() -> Planted:
+    """A publish whose fate is not known is refused, as if it surely was not stored."""
+    return replace(state, "OutcomeUnknown", LogUnavailable)
+
+
+def half_a_backup() -> Planted:
+    """A backup has half of each file that grows."""
+    kept = EmbeddedLog.kept
+
+    @contextlib.asynccontextmanager
+    async def halved(log: EmbeddedLog) -> AsyncIterator[Any]:
+        async with kept(log) as files:
+
+            async def halves() -> Any:
+                return [each._replace(length=each.length and each.length // 2) for each in await files()]
+
+            yield halves
+
+    return replace(EmbeddedLog, "kept", halved)
+
+
 FAULTS: Mapping[Fault, frozenset[str]] = {
     lost_sync: ANY, early_acknowledgement: ANY, stale_cursors: ANY, wrong_horizon: frozenset({"publish brief"}),
     quota_race: frozenset({"churn a topic", "churn a subscription"}), dropped_wake_up: frozenset({"wait and consume"}),
@@ -299,7 +365,10 @@ FAULTS: Mapping[Fault, frozenset[str]] = {
     detached_gives: frozenset({"use what is new"}), new_one_gets_the_old: frozenset({"use what is new"}),
     refusal_taken_for_success: BY_PUSH, late_ids_confirmed: frozenset({"work by Google"}),
     lost_letters: frozenset({"work"}),
-    leases_forgotten_at_a_start: frozenset({"work"}),
+    leases_forgotten_at_a_start: frozenset({"work"}), altered_message: ANY,
+    acknowledgements_of_memory: frozenset({"work"}), failures_of_memory: frozenset({"work"}),
+    nothing_taken_back: frozenset({"work", "work by Google"}),
+    answers_turned_round: BY_GOOGLE, refused_and_stored: ANY, half_a_backup: frozenset({"back up"}),
 }  # fmt: skip
 """Faults, and operations of which one is in each world that can find it, so that others need not be played."""
 

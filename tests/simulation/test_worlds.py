@@ -51,9 +51,17 @@ def test_the_service_keeps_its_laws_in_ten_worlds() -> None:
     assert int(total[2]) > 50  # awaits that a crash has met
 
 
+PLANTED = [
+    (planted.lost_sync, 3, "law 1"), (planted.stale_cursors, 6, "law 3"), (planted.projects_mixed_up, 0, "law 3"),
+]  # fmt: skip
+MORE_PLANTED = [
+    (planted.acknowledgements_of_memory, 389, "came back"), (planted.failures_of_memory, 486, "counted down"),
+    (planted.half_a_backup, 38, "restored"),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("fault", "seed", "law"),
-    [(planted.lost_sync, 3, "law 1"), (planted.stale_cursors, 6, "law 3"), (planted.projects_mixed_up, 0, "law 3")],
+    ("fault", "seed", "law"), [*PLANTED, *(pytest.param(*each, marks=pytest.mark.long) for each in MORE_PLANTED)]
 )
 def test_a_planted_fault_shows(fault: planted.Fault, seed: int, law: str) -> None:
     assert law in in_a_process(planted.laws_broken, fault, seed)

@@ -1,4 +1,4 @@
-"""What becomes of a commit that failed; with real files and syncs in `tests/faults/test_sqlite_power_loss.py`."""
+"""What becomes of a commit that failed; under power cuts and failing syncs the simulated worlds hold it."""
 
 import sqlite3
 

@@ -17,7 +17,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -49,7 +49,7 @@ from simulation.histories.client import PROJECT, Client, Kind
 from simulation.histories.history import History
 from simulation.histories.parallel_laws import Parallel, ParallelEnding, TakeOvers
 from simulation.histories.payload import Leased, is_poisoned, leased, name_of, ordering_key
-from tests.faults.http_client import Target, Traffic
+from tests.faults.http_client import Traffic
 
 ON_ITS_WAY = 2.0  # seconds for which a message may be on its way to the client, on a machine with much to do
 LONGEST = 60.0  # seconds for which a client has a message at most, as far as is told by what it says
@@ -65,12 +65,6 @@ class Moment(NamedTuple):
     deaths: int
     is_up: bool
     since: float  # no message that comes now was given before
-
-
-def moment_at(target: Target) -> Moment:
-    """Return this moment of a service that is killed and started again."""
-    now = time.monotonic()
-    return Moment(now, target.deaths, target.up.is_set(), now - ON_ITS_WAY)
 
 
 class _Came(NamedTuple):
@@ -135,10 +129,9 @@ class Observer(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientIntercep
         noted = ACK if verb == "Acknowledge" else EXTEND if seconds else NACK
         if noted == NACK:
             self._nacked.update(dict.fromkeys(request.ack_ids, self._now().time))
-        with self._flight():
-            began = self._now()
-            call = continuation(details._replace(**_WAITS), request)
-            ended = self._now()
+        began = self._now()
+        call = continuation(details._replace(**_WAITS), request)
+        ended = self._now()
         self._note_settled(noted, tuple(request.ack_ids), seconds, call, began, ended)
         return call
 
@@ -216,23 +209,12 @@ class Observer(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientIntercep
     def _outcome(self, call: Any, late: Sequence[str], began: Moment, ended: Moment) -> Outcome:
         if call.code() is grpc.StatusCode.OK or late:
             return Outcome.DONE
-        if _may_have_died(began, ended):
-            self._on_loop(self._traffic.hits.add, (ended.deaths, Kind.GOOGLE))
-        else:
+        if not _may_have_died(began, ended):
             self._on_loop(self._refused, f"{Kind.GOOGLE.value}: {call.code().name} {call.details()}")
         return Outcome.UNKNOWN
 
     def _refused(self, refusal: str) -> None:
         self._traffic.refusals[refusal] += 1
-
-    @contextmanager
-    def _flight(self) -> Iterator[None]:
-        flight = self._traffic.flight(Kind.GOOGLE)
-        self._on_loop(flight.__enter__)
-        try:
-            yield
-        finally:
-            self._on_loop(flight.__exit__, None, None, None)
 
     def _on_loop(self, call: Callable[..., object], *arguments: object) -> None:
         self._loop.call_soon_threadsafe(call, *arguments)
@@ -283,7 +265,6 @@ def _late(call: Any) -> tuple[str, ...]:
     return tuple(found)
 
 
-TOPIC = "google"
 LEASE = 10  # seconds that the clients ask for, always: the least there can be on a stream
 EACH = 2  # clients of a subscription
 MOST = 200
@@ -293,9 +274,6 @@ SOON = (("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff
 
 def kinds_of(topic: str) -> tuple[Parallel, ...]:
     return tuple(each._replace(deadline=LEASE) for each in parallel.kinds_of(topic))
-
-
-KINDS = kinds_of(TOPIC)
 
 
 class Subscriber:
@@ -409,12 +387,10 @@ class Streams:
     async def stop(self) -> None:
         await asyncio.gather(*(asyncio.to_thread(each.stop) for each in self._clients))
 
-    def violations(
-        self, held: Sequence[Held], attempts: Sequence[Attempt], left: ParallelEnding, *, in_cluster: bool = True
-    ) -> Iterator[str]:
+    def violations(self, held: Sequence[Held], attempts: Sequence[Attempt], left: ParallelEnding) -> Iterator[str]:
         """Yield the broken laws; `held` is the topic."""
-        told = as_told(self.kinds, attempts) if in_cluster else attempts
-        for each in laws.with_more_attempts(self.kinds) if in_cluster else self.kinds:
+        told = as_told(self.kinds, attempts)
+        for each in laws.with_more_attempts(self.kinds):
             yield from laws.violations(each, held, told, left)
         yield from self._ended
 

@@ -22,11 +22,16 @@ from google.cloud.pubsub_v1.subscriber._protocol.requests import AckRequest, Mod
 from google.cloud.pubsub_v1.subscriber.message import Message
 from grpc_status import rpc_status
 
+from ams.core import messages
+from ams.core.clock import Milliseconds
 from ams.core.errors import TooLarge
+from ams.core.messages import Stored
+from ams.core.names import Offset
 from ams.core.settings import Settings
 from ams.pubsub.leasing import takes_long_errors
-from ams.pubsub.messages import published
+from ams.pubsub.messages import published, received
 from ams.pubsub.requests import read
+from ams.service.parallel.pulling import Lot
 from ams.web.http2_relay import peer_name
 from tests.pubsub.conftest import World, world_at
 from tests.pubsub.streams import opened
@@ -524,3 +529,11 @@ def test_what_is_said_of_a_very_long_name_is_short(world: World) -> None:
     name = "x" * 100_000
     code, text = world.refused("/google.pubsub.v1.Publisher/GetTopic", GetTopic(topic=name))
     assert (code, len(text)) == ("INVALID_ARGUMENT", 1000)
+
+
+def test_messages_of_an_answer_are_in_the_order_in_which_they_were_leased() -> None:
+    stored = [Stored(Offset(each), Milliseconds(0), messages.message("aGk=", {}).fragment) for each in range(5)]
+
+    found = received([Lot("1.a", 1, stored[:3]), Lot("2.b", 2, stored[3:])], with_attempt=True)
+
+    assert [each.ack_id for each in found] == ["0-1.a", "1-1.a", "2-1.a", "3-2.b", "4-2.b"]

@@ -1,6 +1,6 @@
 """Bindings: which HTTP request is which method, as Google's API says it (`google.api.http`).
 
-Routes and the description for clients (`ams.pubsub.bindings`) are made of this table. A method has one binding, of
+Routes and the description for clients at the end of this module are made of this table. A method has one binding, of
 IAM one for each kind of resource.
 """
 

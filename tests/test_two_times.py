@@ -82,7 +82,7 @@ def test_a_certificate_made_here_is_made_again_while_it_serves(tmp_path: Path) -
 @pytest.mark.parametrize("is_authn", [False, True])
 def test_both_services_make_their_certificate_again(tmp_path: Path, is_authn: bool) -> None:
     of_ams: Any = SimpleNamespace(folder=SimpleNamespace(path=str(tmp_path)))
-    of_authn: Any = SimpleNamespace(tls=str(tmp_path))
+    of_authn: Any = SimpleNamespace(place=lambda _: str(tmp_path))
     if is_authn:
         certificate = program._certificate(AuthnSettings(tls_self_signed=True), of_authn)[0]
     else:

@@ -14,8 +14,6 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
-import structlog
-
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import LogUnavailable, OutcomeUnknown
 from ams.core.names import Offset, TopicId
@@ -24,8 +22,6 @@ from ams.storage.log.embedded.catalog import SegmentCatalog
 from ams.storage.log.embedded.group_commit import CursorGroup, Outcome
 from ams.storage.log.embedded.record import Header, Kind, encode
 from ams.storage.log.embedded.segment import CURSORS, HEAD_BYTES, SegmentHead, encode_head, image_path, seed_of
-
-logger = structlog.get_logger("ams.log")
 
 IMAGE_BYTES = 16 << 20  # bytes of groups after which an image is stored, unless the last one was larger
 Bodies = Callable[[], Iterator[bytes]]
@@ -108,7 +104,6 @@ class Journal:
                 self._old.append(image_path(self._folder, self.image))
             self.image, self._image_bytes = commit, size
             self._bytes -= counted
-            logger.info("log.cursors_image", commit=commit, bytes=size)
             self.on_due()
 
     @property

@@ -52,7 +52,7 @@ def test_the_service_keeps_its_laws_in_ten_worlds() -> None:
 
 
 PLANTED = [
-    (planted.lost_sync, 3, "law 1"), (planted.stale_cursors, 6, "law 3"), (planted.projects_mixed_up, 0, "law 3"),
+    (planted.lost_sync, 3, "law 1"), (planted.stale_cursors, 7, "law 3"), (planted.projects_mixed_up, 0, "law 3"),
 ]  # fmt: skip
 MORE_PLANTED = [
     (planted.acknowledgements_of_memory, 389, "came back"), (planted.failures_of_memory, 486, "counted down"),

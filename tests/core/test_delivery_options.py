@@ -197,6 +197,7 @@ def test_the_header_follows_the_table(asked: str, existing: PushConfig | None, r
     (AskedPush(endpoint=URL, max_delivery_attempts=1), NO_DEAD_LETTER_TOPIC, NO_DEAD_LETTER_TOPIC),
     (AskedPush(endpoint=URL, dead_letter_topic="dead", max_delivery_attempts=1001), BAD_ATTEMPTS, BAD_ATTEMPTS),
     (AskedPush(endpoint=URL, max_delivery_attempts=-1, max_outstanding=-1), BAD_ATTEMPTS, BAD_ATTEMPTS),
+    (AskedPush(endpoint=URL, max_outstanding=-1), BAD_OUTSTANDING, BAD_OUTSTANDING),
     (AskedPush(endpoint=URL, max_outstanding=1001), BAD_OUTSTANDING, BAD_OUTSTANDING),
     (AskedPush(endpoint=URL, max_outstanding=1), NOT_PARALLEL, NOT_PARALLEL),
 ])  # fmt: skip

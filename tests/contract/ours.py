@@ -270,7 +270,6 @@ LOOKING = [
             " is decoded."}))),
         (*THREE, publish("msg 1", "aGk=", "hello"), publish("aG\nk="))),
     Row("ours doctor", "an unknown subscription", get(DOCTOR), NO_SUBSCRIPTION),
-    Row("ours doctor", "a consumer that is not may not", get(DOCTOR, "con"), FORBIDDEN, (*BOTH, CON)),
 ]  # fmt: skip
 
 LOOKING_AT_ALL = [

@@ -22,7 +22,6 @@ LOOKING = [
         (*UNVERIFIED, delete("/projects/$P/topics/T"))),
     row("ours push status", "a subscription that is pulled from", get(STATUS), NO_PUSH, BOTH),
     row("ours push status", "an unknown subscription", get(STATUS), NO_SUBSCRIPTION),
-    row("ours push status", "a consumer that is not may not", get(STATUS, "con"), FORBIDDEN, (*UNVERIFIED, CON)),
 ]  # fmt: skip
 
 WORKER = user("pw", "push_worker")

@@ -191,10 +191,13 @@ def test_the_header_follows_the_table(asked: str, existing: PushConfig | None, r
     (AskedPush(type="http_endpoint", mattermost_url="https://chat.example/hooks/x"), BAD_URL, BAD_URL),
     (AskedPush(endpoint=URL, max_messages=-1, max_delivery_attempts=-1), BAD_COUNT, BAD_COUNT),
     (AskedPush(endpoint=URL, retry_policy="never", max_delivery_attempts=-1), BAD_RETRY, BAD_RETRY),
+    (AskedPush(type="smtp", max_delivery_attempts=-1), BAD_TYPE, BAD_TYPE),
+    (AskedPush(type="mattermost", max_delivery_attempts=-1), NO_MATTERMOST_URL, NO_MATTERMOST_URL),
     (AskedPush(endpoint=URL, max_delivery_attempts=-1), BAD_ATTEMPTS, BAD_ATTEMPTS),
     (AskedPush(endpoint=URL, max_delivery_attempts=1), NO_DEAD_LETTER_TOPIC, NO_DEAD_LETTER_TOPIC),
     (AskedPush(endpoint=URL, dead_letter_topic="dead", max_delivery_attempts=1001), BAD_ATTEMPTS, BAD_ATTEMPTS),
     (AskedPush(endpoint=URL, max_delivery_attempts=-1, max_outstanding=-1), BAD_ATTEMPTS, BAD_ATTEMPTS),
+    (AskedPush(endpoint=URL, max_outstanding=-1), BAD_OUTSTANDING, BAD_OUTSTANDING),
     (AskedPush(endpoint=URL, max_outstanding=1001), BAD_OUTSTANDING, BAD_OUTSTANDING),
     (AskedPush(endpoint=URL, max_outstanding=1), NOT_PARALLEL, NOT_PARALLEL),
 ])  # fmt: skip

@@ -2,9 +2,7 @@
 
 import asyncio
 import json
-import os
 import random
-import signal
 from typing import Any
 
 import pytest
@@ -17,8 +15,6 @@ from ams.validation.long_checks import DATA, MAX_WAITING, MESSAGE, PAYLOAD, Chec
 from ams.validation.references import References
 from ams.workers import Pool
 from tests.support.loop_time import pass_loop_time
-from tests.support.waiting import wait_until_async
-from tests.workers.jobs import children
 
 MYSELF = {"$ref": "#"}
 
@@ -248,18 +244,6 @@ async def test_several_messages_are_named_by_the_first_and_the_last(impatient: L
         await impatient.check("P", task(ENDLESS_SCHEMA, *pieces))
 
 
-async def test_who_leaves_ends_the_check(checks: LongChecks) -> None:
-    await checks.check("P", NUMBERS)
-    first = asyncio.ensure_future(checks.check("P", SLOW))
-    await asyncio.sleep(0.01)
-
-    first.cancel()
-
-    assert len(await checks.check("Q", NUMBERS)) == 2
-    with pytest.raises(asyncio.CancelledError):
-        await first
-
-
 async def test_a_project_with_many_tasks_waits_for_itself(checks: LongChecks) -> None:
     order: list[str] = []
 
@@ -273,26 +257,7 @@ async def test_a_project_with_many_tasks_waits_for_itself(checks: LongChecks) ->
     assert order.index("Q") <= 1
 
 
-async def test_a_process_that_was_ended_is_begun_again(checks: LongChecks) -> None:
-    others = children()
-    await checks.check("P", NUMBERS)
-    (worker,) = children() - others
-    os.kill(worker, signal.SIGKILL)
-    await wait_until_async(lambda: worker not in children())
-
-    assert len(await checks.check("P", NUMBERS)) == 2
-
-
-async def test_a_stop_ends_what_is_under_way(pool: Pool) -> None:
-    checks, others = LongChecks(pool, 60), children()
-    await checks.check("P", NUMBERS)
-    first = asyncio.ensure_future(checks.check("P", SLOW))
-    await asyncio.sleep(0.01)
-
+async def test_while_the_service_stops_nothing_is_checked(pool: Pool, checks: LongChecks) -> None:
     await pool.close()
-
-    with pytest.raises(Overloaded, match="^The service is stopping$"):
-        await first
     with pytest.raises(Overloaded, match="^The service is stopping$"):
         await checks.check("P", NUMBERS)
-    assert children() <= others

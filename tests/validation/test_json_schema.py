@@ -19,6 +19,9 @@ from ams.validation.json_schema import JsonSchema
 from ams.validation.references import NOWHERE, References
 
 MYSELF = {"$ref": "#"}
+DRAFTS = [f"http://json-schema.org/draft-0{number}/schema#" for number in (4, 6, 7)]
+CONDITIONAL = {"if": {"type": "number"}, "then": {"maximum": 2}}
+NESTED = {"properties": {"a": {"items": {"properties": {"b": {"type": "string"}}}}}}
 
 
 def text(schema: dict[str, Any], document: object) -> str:
@@ -62,6 +65,22 @@ def nested(depth: int, innermost: object) -> object:
     ({"minProperties": 1}, {}, "(root): Must have at least 1 properties"),
     ({"maxProperties": 0}, {"a": 1}, "(root): Must have at most 0 properties"),
     ({"format": "date-time"}, "yesterday", "(root): Does not match format 'date-time'"),
+    ({"required": ["name"]}, {}, "(root): name is required"),
+    ({"type": "object"}, 3, "(root): Invalid type. Expected: object, given: integer"),
+    ({"properties": {"a": {}}, "additionalProperties": False}, {"x": 1},
+     "(root): Additional property x is not allowed"),
+    ({"properties": {"kind": {"enum": ["a", "b"]}}}, {"kind": "c"},
+     'kind: kind must be one of the following: "a", "b"'),
+    ({"pattern": "^[a-z]+$"}, "ANN", "(root): Does not match pattern '^[a-z]+$'"),
+    ({"format": "email"}, "x", "(root): Does not match format 'email'"),
+    ({"minLength": 2}, "a", "(root): String length must be greater than or equal to 2"),
+    ({"minimum": 0}, -1, "(root): Must be greater than or equal to 0"),
+    ({"minItems": 1}, [], "(root): Array must have at least 1 items"),
+    (NESTED, {"a": [{"b": 1}]}, "a.0.b: Invalid type. Expected: string, given: integer"),
+    ({"maximum": 3, "exclusiveMaximum": True}, 3, "(root): Must be less than 3"),
+    ({"$schema": DRAFTS[1], "maximum": 3, "exclusiveMaximum": 3}, 3, "(root): Must be less than 3"),
+    ({"$schema": DRAFTS[2], **CONDITIONAL}, 3, "(root): Must be less than or equal to 2"),
+    (CONDITIONAL, 3, "(root): Must be less than or equal to 2"),
 ])  # fmt: skip
 def test_15_3_a_violation_has_the_text_of_the_reference(schema: dict[str, Any], document: object, told: str) -> None:
     assert text(schema, document) == told
@@ -148,9 +167,6 @@ def test_a_schema_of_too_many_ways_is_refused(schema: dict[str, Any]) -> None:
 def test_a_document_is_not_followed_for_ever() -> None:
     assert text({}, nested(63, 1)) == ""
     assert text({}, nested(64, 1)) == "(root): Must not be nested deeper than 64 levels"
-
-
-DRAFTS = [f"http://json-schema.org/draft-0{number}/schema#" for number in (4, 6, 7)]
 
 
 def allows(schema: dict[str, Any], document: object) -> bool:

@@ -26,7 +26,7 @@ from ams.authn.values import UNREADABLE, Presented
 from ams.core.errors import BadSettings, CertificateRefused
 from ams.http.tls import Certificate
 from ams.web.listener import ListenerLimits
-from local_cluster.ports import free_port
+from local_cluster.ports import free_port, listening
 from tests.authn.http.front import HEADER, Served, answered, relaying, served
 from tests.support import authorities
 from tests.support.authorities import DAY, NOW
@@ -110,12 +110,6 @@ def test_a20_a_slow_request_ends_with_an_answer(impatient: Served, sent: bytes) 
     with impatient.connect() as client:
         client.sendall(sent)
         assert answered(client) == (400, "Request took too long to arrive")
-
-
-def test_a20_a_large_head_ends_with_an_answer(front: Served) -> None:
-    with front.connect() as client:
-        client.sendall(b"GET / HTTP/1.1\r\nx: " + b"y" * 70_000)
-        assert answered(client) == (400, "Request header is too large")
 
 
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion")
@@ -342,16 +336,11 @@ def ports(
         assert program is not None
         process = subprocess.Popen([program, "-db", "-f", str(folder / "haproxy.cfg")])
         try:
-            wait_until(lambda: listens(through) and listens(ended))
+            wait_until(lambda: listening(through) and listening(ended))
             yield through, ended
         finally:
             process.kill()
             process.wait()
-
-
-def listens(port: int) -> bool:
-    with socket.socket() as sock:
-        return sock.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.mark.haproxy

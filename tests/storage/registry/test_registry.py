@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sqlalchemy import Column, Integer, MetaData, Table, create_engine, insert, select, update
 
 from ams.core.clock import ManualClock
-from ams.core.errors import Conflict, Damaged, InvalidInput, SubscriptionGone, Unusable
+from ams.core.errors import Conflict, InvalidInput, SubscriptionGone, Unusable
 from ams.core.issuer import Issuer
 from ams.core.names import SubscriptionId, new_topic_id, new_uuid
 from ams.core.push_config import AskedPush, PushConfig, created
@@ -26,7 +26,6 @@ from ams.storage.registry.records import Applicant, PageRequest, Project
 from ams.storage.registry.registry import Registry
 from ams.storage.registry.statements import page_start, page_token, read_page
 from ams.storage.registry.tables import push_secrets
-from ams.storage.secrets import Secrets
 from tests.storage.registry.makers import new_subscription, new_token
 from tests.support.administration import KEY, make_project, make_user, open_registry, open_registry_at
 from tests.support.plans import searched_through
@@ -255,19 +254,6 @@ async def test_a_damaged_one_stops_no_other(registry: Registry, project: Project
     await registry._database.write(lambda connection: connection.execute(damage).rowcount)
 
     assert await registry.push_secrets.all_valid() == {one: [], other: ["whsec_b"]}
-
-
-def test_a_sealed_secret_is_of_no_use_for_another_subscription_nor_as_a_token() -> None:
-    secrets, owner = Secrets(b"1" * 32), "one"
-    sealed = secrets.seal_push("whsec_x", owner)
-
-    assert secrets.open_push(sealed, owner) == "whsec_x"
-    with pytest.raises(Damaged):
-        secrets.open_push(sealed, "other")
-    with pytest.raises(Damaged):
-        secrets.decrypt(sealed, "one")
-    with pytest.raises(Damaged):
-        secrets.open_push(secrets.encrypt("token", "one"), owner)
 
 
 items = Table("items", MetaData(), Column("number", Integer, primary_key=True))

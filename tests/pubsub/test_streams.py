@@ -1,8 +1,7 @@
-"""Streams as clients in other languages use them, and as nobody should; idle ones, and those by plain connections."""
+"""Streams as clients in other languages use them, and as nobody should; and those by plain connections."""
 
 import contextlib
 import datetime
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,11 +10,10 @@ import grpc
 import pytest
 from google.pubsub_v1 import PublisherClient, types
 
-from ams.pubsub import streaming
 from ams.pubsub.streaming import PORTION
 from tests.pubsub.conftest import World
 from tests.pubsub.streams import Stream, ask, opened, refused
-from tests.support.served import SERVICE_TOKEN, Served, served
+from tests.support.served import SERVICE_TOKEN, served
 from tests.support.service import live_service
 from tests.support.waiting import wait_until
 
@@ -343,51 +341,14 @@ def test_a_pull_that_waits_counts_for_the_quota_of_its_project(world: World) -> 
     assert len(types.PullResponse.pb().FromString(waiting.result()).received_messages) == 1
 
 
-IDLE = "projects/P/subscriptions/S"
-AS_SERVICE = (("authorization", f"Bearer {SERVICE_TOKEN}"),)
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(streaming, "LOOK_SECONDS", 0.3)
-        data = tmp_path_factory.mktemp("idle") / "ams-data"
-        with served(data, host="127.0.0.1", pubsub_port=0, trusted_proxies="127.0.0.1/32") as service:
-            service.ask("POST", "/projects/P", {})
-            service.ask("PUT", "/projects/P/topics/T")
-            yield service
-
-
-@pytest.fixture
-def channel(service: Served) -> Iterator[grpc.Channel]:
-    service.ask("PUT", "/projects/P/subscriptions/S", {"topic": "projects/P/topics/T", "type": "parallel"})
-    with grpc.insecure_channel(service.run.pubsub) as channel:
-        yield channel
-    service.ask("DELETE", "/projects/P/subscriptions/S")
-
-
-def test_a_stream_that_never_says_what_it_wants_ends(channel: grpc.Channel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streaming, "FIRST_SECONDS", 0.3)
-    stream = Stream(channel, metadata=AS_SERVICE)
-    assert stream.end() == (grpc.StatusCode.UNAVAILABLE, "The first request did not come in time")
-
-
-def test_an_idle_stream_of_a_deleted_user_ends(service: Served, channel: grpc.Channel) -> None:
-    member = {"projects": [{"project": "P", "roles": ["consumer"]}]}
-    token = service.ask("POST", "/users/idle", member)["token"]
-    service.ask("POST", "/projects/P/subscriptions/S:modifyAcl", {"authorized_users": ["idle"]})
-    stream = opened(channel, IDLE, metadata=(("authorization", f"Bearer {token}"),))
-    service.ask("DELETE", "/users/idle")
-    assert stream.end()[0] is grpc.StatusCode.UNAUTHENTICATED
-
-
 def test_a_plain_connection_is_taken_from_proxies_only(tmp_path: Path) -> None:
     elsewhere = {"host": "127.0.0.1", "pubsub_port": 0, "trusted_proxies": "192.0.2.1/32"}
     method, request = "/google.pubsub.v1.Publisher/GetTopic", b"\x0a\x13projects/P/topics/T"
+    as_service = (("authorization", f"Bearer {SERVICE_TOKEN}"),)
     with served(tmp_path / "ams-data", **elsewhere) as service, grpc.insecure_channel(service.run.pubsub) as channel:
-        code, text = refused(channel, method, request, metadata=AS_SERVICE)
+        code, text = refused(channel, method, request, metadata=as_service)
         assert code == "UNAUTHENTICATED"
         assert "trusted_proxies" in text
-        stream = Stream(channel, metadata=AS_SERVICE)
-        stream.send(subscription=IDLE, stream_ack_deadline_seconds=10)
+        stream = Stream(channel, metadata=as_service)
+        stream.send(subscription="projects/P/subscriptions/S", stream_ack_deadline_seconds=10)
         assert stream.end()[0] is grpc.StatusCode.UNAUTHENTICATED

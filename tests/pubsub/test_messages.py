@@ -6,7 +6,7 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -187,18 +187,6 @@ def streaming(world: World, act: Callable[[Message], object] = Message.ack) -> I
         future.result(PATIENCE_SECONDS)
 
 
-def test_what_is_published_comes_to_callbacks_as_it_was(world: World) -> None:
-    topic, _ = world.made()
-    with streaming(world) as came:
-        ids = [world.publisher.publish(topic, b"%d" % n, n=str(n)).result(PATIENCE_SECONDS) for n in range(3)]
-        wait_until(lambda: len(came) == 3)
-    assert ids == ["0", "1", "2"]
-    assert {(each.message_id, each.data, each.attributes["n"]) for each in came} == {
-        (str(n), b"%d" % n, str(n)) for n in range(3)
-    }
-    assert world.pulled() == []
-
-
 def test_a_nack_brings_its_key_again_in_order_and_no_other(world: World) -> None:
     topic, _ = world.made(enable_message_ordering=True)
     for each in [world.publisher.publish(topic, b"%d" % n, ordering_key=f"key-{n % 2}") for n in range(40)]:
@@ -213,8 +201,7 @@ def test_a_nack_brings_its_key_again_in_order_and_no_other(world: World) -> None
         wait_until(lambda: world.http("GET", "/subscriptions/subscription:offsets")["current"] == 40)
     again = order["key-0"].index(6, 4)
     assert order["key-0"][:again] == [*range(0, 2 * again, 2)]
-    assert order["key-0"][again:] == sorted({*order["key-0"][again:]})
-    assert {*order["key-0"]} == {*range(0, 40, 2)}
+    assert order["key-0"][again:] == [*range(6, 40, 2)]
     assert order["key-1"] == [*range(1, 40, 2)]
 
 
@@ -270,16 +257,6 @@ def test_each_message_is_acknowledged_by_itself_and_in_any_order(world: World) -
     again = world.pulled()
     assert [each.message.data for each in again] == [b"1"]
     assert again[0].ack_id != ids[b"1"]
-
-
-def test_a_pull_waits_for_a_message(world: World) -> None:
-    _, subscription = world.made()
-    with ThreadPoolExecutor() as pool:
-        pulling = pool.submit(
-            wait_until, lambda: world.subscriber.pull(subscription=subscription, max_messages=5).received_messages
-        )
-        world.publish(b"late")
-        assert [each.message.data for each in pulling.result()] == [b"late"]
 
 
 def test_a_pull_that_was_given_up_takes_nothing(world: World) -> None:

@@ -60,8 +60,7 @@ def test_a_stream_ends_at_a_bad_first_request(
 
 
 def test_a_first_request_may_acknowledge(world: World) -> None:
-    _, subscription = world.made()
-    world.publish(b"0", b"1")
+    _, subscription = world.given(b"0", b"1")
     ids = [each.ack_id for each in world.pulled()]
     stream = opened(
         world.channel, subscription, ack_ids=ids[:1], modify_deadline_ack_ids=ids[1:], modify_deadline_seconds=[0],
@@ -116,8 +115,7 @@ def test_each_ping_is_answered_with_the_properties_of_that_moment(world: World) 
 
 
 def test_with_exactly_once_delivery_acknowledgements_on_the_stream_are_confirmed(world: World) -> None:
-    world.made(enable_exactly_once_delivery=True)
-    world.publish(b"x")
+    world.given(b"x", enable_exactly_once_delivery=True)
     stream = world.opened()
     first = stream.messages(1)[0].ack_id
     stream.send(modify_deadline_ack_ids=[first], modify_deadline_seconds=[30])
@@ -139,8 +137,7 @@ def test_with_exactly_once_delivery_acknowledgements_on_the_stream_are_confirmed
 
 
 def test_a_stream_takes_as_many_ids_at_a_time_as_a_call_does(world: World) -> None:
-    world.made(enable_exactly_once_delivery=True)
-    world.publish(b"x")
+    world.given(b"x", enable_exactly_once_delivery=True)
     stream = world.opened()
     tail = stream.messages(1)[0].ack_id.partition("-")[2]
     stream.send(ack_ids=[f"{each}-{tail}" for each in range(1000, 11_000)])
@@ -152,8 +149,7 @@ def test_a_stream_takes_as_many_ids_at_a_time_as_a_call_does(world: World) -> No
 
 
 def test_a_stream_acknowledges_what_another_was_given(world: World) -> None:
-    world.made()
-    world.publish(b"0", b"1")
+    world.given(b"0", b"1")
     one = world.opened()
     ids = [each.ack_id for each in one.messages(2)]
     other = world.opened()
@@ -169,8 +165,7 @@ def test_a_stream_acknowledges_what_another_was_given(world: World) -> None:
 
 
 def test_responses_are_small_enough_for_all_clients(world: World) -> None:
-    world.made()
-    world.publish(*[b"%d" % n * 900_000 for n in range(10)])
+    world.given(*[b"%d" % n * 900_000 for n in range(10)])
     stream = world.opened()  # this channel takes 4 MiB at most
     assert len({each.message.data for each in stream.messages(10)}) == 10
 
@@ -226,8 +221,7 @@ def test_a_stream_ends_by_its_client_and_the_next_one_goes_on(world: World) -> N
 
 
 def test_a_stream_that_is_full_goes_on_after_a_seek(world: World) -> None:
-    _, subscription = world.made()
-    world.publish(b"x")
+    _, subscription = world.given(b"x")
     stream = world.opened(max_outstanding_messages=1)
     assert [each.message.data for each in stream.messages(1)] == [b"x"]
     long_ago = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
@@ -282,8 +276,7 @@ def test_streams_of_a_service_that_stops_are_to_be_opened_again(tmp_path: Path) 
 
 
 def test_of_an_id_that_is_there_twice_the_last_deadline_counts(world: World) -> None:
-    world.made(enable_exactly_once_delivery=True)
-    world.publish(b"x")
+    world.given(b"x", enable_exactly_once_delivery=True)
     stream = world.opened()
     [each] = [each.ack_id for each in stream.messages(1)]
     stream.send(modify_deadline_ack_ids=[each, each], modify_deadline_seconds=[0, 20])
@@ -292,8 +285,7 @@ def test_of_an_id_that_is_there_twice_the_last_deadline_counts(world: World) -> 
 
 
 def test_a_stream_holds_no_more_than_it_asks_for(world: World) -> None:
-    world.made()
-    world.publish(*[b"x"] * 50)
+    world.given(*[b"x"] * 50)
     stream = world.opened(max_outstanding_messages=10)
     held = [each.ack_id for each in stream.messages(10)]
     for done in (held[:5], held[5:]):

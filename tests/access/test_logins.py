@@ -15,14 +15,13 @@ from ams.core.issuer import RoleRule
 from ams.core.names import BindingName, ProjectId, ProjectName, TokenId, TokenName, UserName
 from ams.core.rights import Right, Rights
 from ams.identity.verifier import CachedToken, Verifier
-from ams.storage.audit.event import AuditEvent
 from ams.storage.database.invalidation import FOREVER, ISSUERS, Cache, Invalidation
 from ams.storage.registry.records import NamedToken, Principal, Project, User, UserDetails
 from ams.storage.registry.registry import Registry
 from tests.identity import signing
 from tests.identity.signing import ISSUER, NOW, SAID, Issuers, signed
 from tests.support import program_keys
-from tests.support.administration import ENGINES, make_project, make_user, open_registry_at, url_of
+from tests.support.administration import ENGINES, KeptTrail, make_project, make_user, open_registry_at, url_of
 from tests.support.program_keys import library_token, public_key
 from tests.support.waiting import wait_until_async
 
@@ -37,12 +36,11 @@ CREATING = replace(ISSUER, create_users=True, roles=RULES)
 
 
 @dataclass
-class LoginSetup(Issuers):
+class LoginSetup(KeptTrail, Issuers):
     """Logins over a registry, an issuer with a real key, and a trail that can be read."""
 
     registry: Registry = field(kw_only=True)
     clock: ManualClock = field(default_factory=ManualClock)
-    events: list[AuditEvent] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         remembered: Cache[bytes, CachedToken] = self.registry.invalidations.new_cache(100)
@@ -50,9 +48,6 @@ class LoginSetup(Issuers):
         self.registry.invalidations.on(ISSUERS, verifier.forget)
         keys = KeyLogins(self.registry, self.clock, 30)
         self.logins = Logins(self.registry, self, verifier, keys, self, self.clock, lambda: "192.0.2.1")
-
-    async def record(self, event: AuditEvent) -> None:
-        self.events.append(event)
 
     async def login(self, *roles: str, **claims: object) -> Principal:
         return await self.logins.principal(token(*roles, **claims))

@@ -12,9 +12,10 @@ import socket
 import sqlite3
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -138,21 +139,26 @@ async def test_a_running_service_is_copied_as_it_is_and_goes_on(tmp_path: Path) 
         assert token == (tmp_path / "data" / "admin.token").read_text().strip()
 
 
+async def copied_while(tmp_path: Path, change: Coroutine[Any, Any, object]) -> None:
+    """Copy a folder whose service makes a change between the moment of the copy and its first file."""
+
+    def copy() -> None:
+        folder = Folder.look(str(tmp_path / "data"))
+        with _source(folder) as source, _moment(folder, source, ManualClock()) as moment:
+            asyncio.run_coroutine_threadsafe(change, loop).result(PATIENCE_SECONDS)
+            _copy(folder, source, moment, str(tmp_path / "b"), with_key=True)
+
+    loop = asyncio.get_running_loop()
+    (tmp_path / "b").mkdir()
+    await asyncio.to_thread(copy)
+
+
 async def test_what_changes_while_files_are_copied_is_not_in_the_copy(tmp_path: Path) -> None:
     """The moment comes first; a registry that grows meanwhile must not be in the copy with topics the log lacks."""
-    folder = Folder.look(str(tmp_path / "data"))
     async with running_service(tmp_path / "data") as (run, _):
         projects = run.service.registry.projects
-
-        def copy_slowly() -> None:
-            with _source(folder) as source, _moment(folder, source, ManualClock()) as moment:
-                asyncio.run_coroutine_threadsafe(projects.create("LATE", "", None), loop).result()
-                _copy(folder, source, moment, str(tmp_path / "b"), with_key=True)
-
-        loop = asyncio.get_running_loop()
-        (tmp_path / "b").mkdir()
         await projects.create("EARLY", "", None)
-        await asyncio.to_thread(copy_slowly)
+        await copied_while(tmp_path, projects.create("LATE", "", None))
 
     async with running_service(tmp_path / "b") as (run, _):
         assert [each.name for each in await run.service.registry.projects.all()] == ["EARLY"]
@@ -161,7 +167,6 @@ async def test_what_changes_while_files_are_copied_is_not_in_the_copy(tmp_path: 
 async def test_no_cursor_of_a_copy_is_beyond_the_log_it_was_copied_with(tmp_path: Path) -> None:
     """What is published and acknowledged after the look is not in the copy, nor is an image that is stored then."""
     subscription, topic = SubscriptionId("s"), new_topic_id()
-    folder = Folder.look(str(tmp_path / "data"))
     async with running_service(tmp_path / "data") as (run, _):
         log, cursors = run.service.embedded, run.service.cursors
         assert log is not None
@@ -174,17 +179,10 @@ async def test_no_cursor_of_a_copy_is_beyond_the_log_it_was_copied_with(tmp_path
             await log.journal.store_image()
             await log.retain()
 
-        def copy_slowly() -> None:
-            with _source(folder) as source, _moment(folder, source, ManualClock()) as moment:
-                asyncio.run_coroutine_threadsafe(advance(), loop).result(PATIENCE_SECONDS)
-                _copy(folder, source, moment, str(tmp_path / "b"), with_key=True)
-
-        loop = asyncio.get_running_loop()
-        (tmp_path / "b").mkdir()
         await log.create(topic)
         await cursors.create(subscription, topic, Offset(0))
         await log.journal.store_image()
-        await asyncio.to_thread(copy_slowly)
+        await copied_while(tmp_path, advance())
         assert (await cursors.position(subscription, topic)).offset == 1
 
     log = await EmbeddedLog.open(str(tmp_path / "b" / "log"))

@@ -33,7 +33,7 @@ from simulation.models.kafka import Cluster
 from tests.app.client import Client
 from tests.support.held_disk import locked
 from tests.support.served import served
-from tests.support.service import running_service
+from tests.support.service import asking, running_service
 from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
 
 DRAIN_SECONDS = 47.0  # no other sleep is so long
@@ -61,14 +61,8 @@ def test_an_address_that_others_reach_is_warned_of_without_tls(settings: dict[st
     assert [(each["event"], each["log_level"], each["host"]) for each in said] == expected
 
 
-def client_of(run: Running, token: str) -> httpx.AsyncClient:
-    return httpx.AsyncClient(
-        base_url=f"{run.base_url}/v1", headers={"x-api-key": token}, trust_env=False, timeout=PATIENCE_SECONDS
-    )
-
-
 async def make_topic(run: Running, token: str) -> None:
-    async with client_of(run, token) as client:
+    async with asking(f"{run.base_url}/v1", token) as client:
         await client.post("/projects/P", json={})
         await client.put("/projects/P/topics/T")
         await client.post("/projects/P/topics/T:publish", json={"messages": [{"data": "aGk="}]})
@@ -199,7 +193,7 @@ async def test_a_service_that_refuses_publishes_is_not_ready_and_goes_on_with_al
         await make_topic(run, token)
     async with (
         running_service(data, min_free_bytes=more_than_any_disk_has) as (run, token),
-        client_of(run, token) as client,
+        asking(f"{run.base_url}/v1", token) as client,
     ):
         refused = await client.post("/projects/P/topics/T:publish", json={"messages": [{"data": "aGk="}]})
         unready = await client.get(run.operations_url + "/readyz")

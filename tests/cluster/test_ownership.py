@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import text
 
 from ams.cluster import ownership
 from ams.cluster.lease_table import PARALLEL, Holder, LeaseTable
@@ -19,7 +18,7 @@ from ams.core.names import SubscriptionId
 from ams.core.supervisor import Supervisor
 from ams.storage.registry.registry import Registry
 from tests.service.interference import failing
-from tests.support.administration import ENGINES, make_project, open_registry_at, url_of
+from tests.support.administration import ENGINES, age_leases, make_project, open_registry_at, url_of
 from tests.support.waiting import wait_until_async
 
 ONE, TWO = "s1", "s2"
@@ -42,10 +41,7 @@ class Nodes:
     async def pass_time(self, seconds: float) -> None:
         self._clock.advance(round(seconds * 1000))
         if self._kind == "postgresql":  # whose clock is its own: so what is owned is made older
-            age = text("UPDATE lease_holders SET until = until - :age")
-            await self.registry._database.put(
-                lambda connection: connection.execute(age, {"age": round(seconds * 1000)})
-            )
+            await age_leases(self.registry, seconds * 1000)
 
     async def kill(self, node: Node) -> None:
         node._rounds.cancel()

@@ -110,24 +110,19 @@ def failing(attempts: Attempts, address: str, times: int) -> None:
         attempts.failed(address)
 
 
-def test_an_address_that_failed_too_often_is_refused_and_others_are_not() -> None:
+@pytest.mark.parametrize(("failed", "refused", "others"), [
+    (["192.0.2.1"] * 3, "192.0.2.1", ["192.0.2.2"]),
+    ([f"2001:db8:0:1::{host}" for host in "123"], "2001:db8:0:1:ffff::1", ["2001:db8:0:2::1", "fe80::1%eth0", "a:b"]),
+], ids=["an address", "addresses of one network of IPv6"])  # fmt: skip
+def test_who_failed_too_often_is_refused_and_others_are_not(failed: list[str], refused: str, others: list[str]) -> None:
     attempts = Attempts(3, ManualClock())
-    failing(attempts, "192.0.2.1", 3)
+    for address in failed:
+        failing(attempts, address, 1)
 
     with pytest.raises(RateLimited, match="Too many failed logins"):
-        attempts.check("192.0.2.1")
-    attempts.check("192.0.2.2")
-
-
-def test_the_addresses_of_one_network_of_ipv6_are_one() -> None:
-    attempts = Attempts(3, ManualClock())
-    for host in range(1, 4):
-        attempts.failed(f"2001:db8:0:1::{host:x}")
-
-    with pytest.raises(RateLimited):
-        attempts.check("2001:db8:0:1:ffff::1")
-    for other in ("2001:db8:0:2::1", "fe80::1%eth0", "a:b"):
-        attempts.check(other)
+        attempts.check(refused)
+    for address in others:
+        attempts.check(address)
 
 
 def test_what_was_used_up_comes_back_within_a_minute() -> None:

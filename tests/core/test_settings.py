@@ -36,16 +36,14 @@ def test_flags_win_over_the_environment_which_wins_over_the_file_which_wins_over
     assert settings.retention == 7 * 86400
 
 
-@pytest.mark.parametrize(
-    ("text", "size"), [("16MiB", 16 * 2**20), ("500kB", 500_000), ("7", 7), ("1.5 GiB", 3 * 2**29), ("0", 0)]
-)
-def test_sizes_are_written_with_units(text: str, size: int) -> None:
-    assert loaded({"min_free_bytes": text}).min_free_bytes == size
-
-
-@pytest.mark.parametrize(("text", "seconds"), [("7d", 604800), ("90s", 90), ("250ms", 0.25), ("12h", 43200), ("5", 5)])
-def test_durations_are_written_with_units(text: str, seconds: float) -> None:
-    assert loaded({"retention": text}).retention == seconds
+@pytest.mark.parametrize(("name", "text", "value"), [
+    ("min_free_bytes", "16MiB", 16 * 2**20), ("min_free_bytes", "500kB", 500_000), ("min_free_bytes", "7", 7),
+    ("min_free_bytes", "1.5 GiB", 3 * 2**29), ("min_free_bytes", "0", 0),
+    ("retention", "7d", 604800), ("retention", "90s", 90), ("retention", "250ms", 0.25), ("retention", "12h", 43200),
+    ("retention", "5", 5),
+])  # fmt: skip
+def test_sizes_and_durations_are_written_with_units(name: str, text: str, value: float) -> None:
+    assert getattr(loaded({name: text}), name) == value
 
 
 KAFKA = {"log": "kafka", "kafka_servers": "kafka1.example:9092"}

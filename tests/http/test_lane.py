@@ -237,28 +237,23 @@ async def test_a_pull_that_finds_nothing_after_it_asked_waits_for_a_message(warm
 
 
 @pytest.mark.usefixtures("far_positions")
-async def test_a_pull_that_waits_ends_when_its_client_leaves(warm_way: Way) -> None:
+@pytest.mark.parametrize("leaves", [True, False], ids=["leaves while it waits", "ends its side before it waits"])
+async def test_a_pull_ends_with_its_client(warm_way: Way, leaves: bool) -> None:
     line, protocol = warm_way.connect()
     protocol.data_received(warm_way.with_tokens(PULL_LATER))
-    await wait_until_async(lambda: warm_way.made.deliverer.waiting == 1)
-    protocol.connection_lost(None)
+    if leaves:
+        await wait_until_async(lambda: warm_way.made.deliverer.waiting == 1)
+        protocol.connection_lost(None)
+    else:
+        assert protocol.eof_received()
     await wait_until_async(lambda: not warm_way.port.exchanges)
 
     assert line.written == b""
     assert warm_way.made.deliverer.waiting == 0
+    if not leaves:
+        assert line.is_closed
+        protocol.connection_lost(None)
     assert warm_way.kept() == (0, 0, 0, 0)
-
-
-@pytest.mark.usefixtures("far_positions")
-async def test_a_pull_whose_client_ends_its_side_while_the_database_is_asked_does_not_wait(warm_way: Way) -> None:
-    line, protocol = warm_way.connect()
-    protocol.data_received(warm_way.with_tokens(PULL_LATER))
-    assert protocol.eof_received()
-    await wait_until_async(lambda: not warm_way.port.exchanges)
-
-    assert line.written == b""
-    assert line.is_closed
-    protocol.connection_lost(None)
 
 
 @pytest.mark.usefixtures("far_positions")

@@ -1,7 +1,6 @@
 """Clients that speak badly, too much, too slowly or not at all, on real connections; the others do not feel it."""
 
 import contextlib
-import http.client
 import json
 import socket
 import time
@@ -10,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import httpx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -40,17 +40,9 @@ def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def furnish(service: Served) -> None:
-    topic = b'{"topic": "projects/P/topics/T"}'
-    for method, path in (("POST", ""), ("PUT", "/topics/T"), ("PUT", "/subscriptions/S")):
-        assert ask(service, method, f"/v1/projects/P{path}", topic if path.endswith("S") else b"{}") == 200
-
-
-def ask(service: Served, method: str = "GET", path: str = "/v1/version", body: bytes | None = None) -> int:
-    connection = http.client.HTTPConnection("localhost")
-    connection.sock = connect(service)
-    with contextlib.closing(connection):
-        connection.request(method, path, body, {"x-api-key": SERVICE_TOKEN})
-        return connection.getresponse().status
+    service.ask("POST", "/projects/P", {})
+    service.ask("PUT", "/projects/P/topics/T")
+    service.ask("PUT", "/projects/P/subscriptions/S", {"topic": "projects/P/topics/T"})
 
 
 def connect(service: Served) -> socket.socket:
@@ -187,7 +179,7 @@ def test_what_follows_a_request_that_offers_to_upgrade_is_never_taken_for_a_requ
             with contextlib.suppress(ConnectionError):
                 client.recv(4000)
 
-    assert ask(strict, "GET", "/v1/projects/SMUGGLED") == 404
+    assert strict.call("GET", "/projects/SMUGGLED").status_code == 404
 
 
 @pytest.mark.parametrize("before_the_end", [1, 2, 3])
@@ -204,7 +196,7 @@ def test_lines_of_a_body_that_look_like_offers_move_no_byte_of_it(strict: Served
         client.shutdown(socket.SHUT_WR)
         assert everything(client).count(b"HTTP/1.1 ") == 1
 
-    assert ask(strict, "GET", "/v1/projects/FROMBODY") == 404
+    assert strict.call("GET", "/projects/FROMBODY").status_code == 404
 
 
 def test_a_request_that_offers_to_upgrade_may_stand_between_others(strict: Served) -> None:
@@ -237,7 +229,7 @@ def test_a_body_announced_too_large_is_refused_before_it_comes(strict: Served, b
 
 def test_a_pull_may_wait_longer_than_a_request_may_take_to_arrive(impatient: Served) -> None:
     started = time.monotonic()
-    assert ask(impatient, "POST", "/v1/projects/P/subscriptions/S:pull", b"{}") == 200
+    impatient.ask("POST", "/projects/P/subscriptions/S:pull", {})
     assert time.monotonic() - started > PATIENCE
 
 
@@ -275,8 +267,8 @@ def test_connections_over_the_limit_are_told_to_come_again(strict: Served) -> No
 
     def is_let_in() -> bool:
         """Those that were open have to be seen closed first."""
-        with contextlib.suppress(OSError, http.client.HTTPException):
-            return ask(strict) == 200
+        with contextlib.suppress(httpx.HTTPError):
+            return strict.call("GET", "/version").status_code == 200
         return False
 
     assert wait_until(is_let_in)
@@ -291,10 +283,11 @@ def test_a_thousand_waiting_pulls_are_all_woken_and_the_others_do_not_wait(tmp_p
             client.sendall(pull)
         wait_until(lambda: service.run.service.deliverer.waiting == 1000)
 
-        assert [ask(service) for _ in range(10)] == [200] * 10
+        for _ in range(10):
+            service.ask("GET", "/version")
         assert service.run.service.deliverer.waiting == 1000
 
-        assert ask(service, "POST", "/v1/projects/P/topics/T:publish", b'{"messages": [{"data": "aGk="}]}') == 200
+        service.ask("POST", "/projects/P/topics/T:publish", {"messages": [{"data": "aGk="}]})
         assert all(b'"messageId":"0"' in client.recv(65536) for client in waiting)
 
 

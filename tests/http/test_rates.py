@@ -20,26 +20,21 @@ OF_USER = {"error": {"code": 429, "message": "Too many requests of this user", "
 BEYOND = "Quota requestsPerSecond of the project is exceeded: its limit is 5"
 OF_PROJECT = {"error": {"code": 429, "message": BEYOND, "status": "RESOURCE_EXHAUSTED"}}
 PUBLISH = {"messages": [{"data": "aGk="}]}
-FURNITURE = (
-    ("POST", "/projects/P", {}),
-    ("PUT", "/projects/P/topics/t", None),
-    ("PUT", "/projects/P/subscriptions/s", {"topic": "projects/P/topics/t"}),
-)
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     data = tmp_path_factory.mktemp("service") / "ams-data"
     with served(data, user_requests_per_second=3, project_requests_per_second=5) as service:
+        service.ask("POST", "/projects/P", {}, SERVICE_TOKEN)
+        service.ask("PUT", "/projects/P/topics/t", None, SERVICE_TOKEN)
+        service.ask("PUT", "/projects/P/subscriptions/s", {"topic": "projects/P/topics/t"}, SERVICE_TOKEN)
         yield service
 
 
 @pytest.fixture
 def admin(service: Served) -> Iterator[httpx.Client]:
-    service.clock.advance(1000)
     base, headers = service.run.base_url + "/v1", {"x-api-key": service.token}
-    for method, path, body in FURNITURE:
-        service.call(method, path, body, SERVICE_TOKEN)
     with httpx.Client(base_url=base, headers=headers, trust_env=False, timeout=PATIENCE_SECONDS) as client:
         service.clock.advance(3000)  # until nobody else asks at the same time
         yield client

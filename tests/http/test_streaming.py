@@ -36,8 +36,9 @@ from ams.http.routes.reading import ARROW, COSTLY, LINES, arrow_stream, in_turn,
 from ams.workers import NoWorker, Pool, TaskFailed
 from tests.support.pools import CountedPool, FailingPool, ready_pool
 from tests.support.served import SERVICE_TOKEN, Served
+from tests.support.service import asking
 from tests.support.texts import DECODED
-from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
+from tests.support.waiting import wait_until_async
 
 _number = itertools.count(1)
 
@@ -60,10 +61,7 @@ class Topic:
 
 @pytest.fixture
 async def topic(service: Served) -> AsyncIterator[Topic]:
-    headers = {"x-api-key": SERVICE_TOKEN}
-    async with httpx.AsyncClient(
-        base_url=service.run.base_url, headers=headers, trust_env=False, timeout=PATIENCE_SECONDS
-    ) as http:
+    async with asking(service.run.base_url, SERVICE_TOKEN) as http:
         topic = Topic(service, http)
         await http.post(topic.read.partition("/topics")[0], json={})
         await http.put(topic.read.removesuffix(":read"))

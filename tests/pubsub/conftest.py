@@ -49,6 +49,11 @@ class World:
         self.subscriber.create_subscription(request={"name": subscription, "topic": topic, **options})
         return topic, subscription
 
+    def given(self, *data: bytes, **options: object) -> tuple[str, str]:
+        names = self.made(**options)
+        self.publish(*data)
+        return names
+
     def publish(self, *data: bytes, **attributes: str) -> None:
         for each in [self.publisher.publish(self.topic(), each, **attributes) for each in data]:
             each.result(SECONDS)

@@ -13,6 +13,7 @@ import grpc
 import pytest
 from google.pubsub_v1 import types
 
+from ams.pubsub import streaming
 from tests.pubsub.streams import Policy, Stream, ask, iam, opened, refused
 from tests.support.program_keys import public_pem, signed
 from tests.support.served import Served, served
@@ -343,13 +344,25 @@ def test_a_stream_of_a_user_who_may_no_more_gets_nothing_and_ends(guarded: Guard
     other.call.cancel()
 
 
-def test_a_ping_of_a_user_who_may_no_more_ends_the_stream(guarded: Guarded) -> None:
+@pytest.mark.parametrize("is_idle", [False, True])
+def test_a_ping_of_a_user_who_may_no_more_ends_the_stream_and_so_does_a_look_at_idle_ones(
+    guarded: Guarded, is_idle: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if is_idle:
+        monkeypatch.setattr(streaming, "LOOK_SECONDS", 0.3)
     name, token = guarded.user("consumer")
     own = guarded.subscription(name)
     stream = opened(guarded.channel, f"projects/P/subscriptions/{own}", metadata=bearer(token))
     guarded.http("DELETE", f"/users/{name}")
-    stream.send()
+    if not is_idle:
+        stream.send()
     assert stream.end()[0] is grpc.StatusCode.UNAUTHENTICATED
+
+
+def test_a_stream_that_never_says_what_it_wants_ends(guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streaming, "FIRST_SECONDS", 0.3)
+    stream = Stream(guarded.channel, metadata=bearer(guarded.service.token))
+    assert stream.end() == (grpc.StatusCode.UNAVAILABLE, "The first request did not come in time")
 
 
 def test_an_update_needs_the_right_to_each_thing_that_it_changes(guarded: Guarded) -> None:

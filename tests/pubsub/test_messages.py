@@ -6,7 +6,7 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -192,18 +192,6 @@ def streaming(world: World, act: Callable[[Message], object] = Message.ack) -> I
         future.result(PATIENCE_SECONDS)
 
 
-def test_what_is_published_comes_to_callbacks_as_it_was(world: World) -> None:
-    topic, _ = world.made()
-    with streaming(world) as came:
-        ids = [world.publisher.publish(topic, b"%d" % n, n=str(n)).result(PATIENCE_SECONDS) for n in range(3)]
-        wait_until(lambda: len(came) == 3)
-    assert ids == ["0", "1", "2"]
-    assert {(each.message_id, each.data, each.attributes["n"]) for each in came} == {
-        (str(n), b"%d" % n, str(n)) for n in range(3)
-    }
-    assert world.pulled() == []
-
-
 def test_a_nack_brings_its_key_again_in_order_and_no_other(world: World) -> None:
     topic, _ = world.made(enable_message_ordering=True)
     for each in [world.publisher.publish(topic, b"%d" % n, ordering_key=f"key-{n % 2}") for n in range(40)]:
@@ -218,14 +206,12 @@ def test_a_nack_brings_its_key_again_in_order_and_no_other(world: World) -> None
         wait_until(lambda: world.http("GET", "/subscriptions/subscription:offsets")["current"] == 40)
     again = order["key-0"].index(6, 4)
     assert order["key-0"][:again] == [*range(0, 2 * again, 2)]
-    assert order["key-0"][again:] == sorted({*order["key-0"][again:]})
-    assert {*order["key-0"]} == {*range(0, 40, 2)}
+    assert order["key-0"][again:] == [*range(6, 40, 2)]
     assert order["key-1"] == [*range(1, 40, 2)]
 
 
 def test_a_dead_letter_may_come_again_from_the_subscriptions_own_topic(world: World) -> None:
-    world.made(dead_letter_policy={"dead_letter_topic": world.topic(), "max_delivery_attempts": 5})
-    world.publish(b"bad")
+    world.given(b"bad", dead_letter_policy={"dead_letter_topic": world.topic(), "max_delivery_attempts": 5})
     for attempt in [*range(1, 6), 1]:
         (came,) = wait_until(world.pulled)
         assert (came.message.data, came.delivery_attempt) == (b"bad", attempt)
@@ -267,24 +253,13 @@ Pull: Any = types.PullRequest.pb()
 
 
 def test_each_message_is_acknowledged_by_itself_and_in_any_order(world: World) -> None:
-    world.made()
-    world.publish(b"0", b"1", b"2")
+    world.given(b"0", b"1", b"2")
     ids = {each.message.data: each.ack_id for each in world.pulled()}
     world.acknowledge(ids[b"2"], ids[b"0"], ids[b"0"])
     world.modify(0, ids[b"1"], ids[b"2"])
     again = world.pulled()
     assert [each.message.data for each in again] == [b"1"]
     assert again[0].ack_id != ids[b"1"]
-
-
-def test_a_pull_waits_for_a_message(world: World) -> None:
-    _, subscription = world.made()
-    with ThreadPoolExecutor() as pool:
-        pulling = pool.submit(
-            wait_until, lambda: world.subscriber.pull(subscription=subscription, max_messages=5).received_messages
-        )
-        world.publish(b"late")
-        assert [each.message.data for each in pulling.result()] == [b"late"]
 
 
 def test_a_pull_that_was_given_up_takes_nothing(world: World) -> None:
@@ -296,8 +271,7 @@ def test_a_pull_that_was_given_up_takes_nothing(world: World) -> None:
 
 
 def test_an_answer_is_small_enough_for_all_clients(world: World) -> None:
-    world.made()
-    world.publish(*[b"%d" % n * 700_000 for n in range(9)])
+    world.given(*[b"%d" % n * 700_000 for n in range(9)])
     found: list[bytes] = []
     while some := world.pulled():
         assert sum(len(each.message.data) for each in some) < 4 * 2**20
@@ -326,8 +300,7 @@ def test_a_bad_request_is_refused(world: World, exactly: bool, method: str, fiel
 
 
 def test_one_bad_id_refuses_the_whole_request_and_an_id_has_one_spelling(world: World) -> None:
-    world.made()
-    world.publish(b"x")
+    world.given(b"x")
     good = world.pulled()[0].ack_id
     offset, hand_out = good.split("-")
     misspelled = [f"00{offset}-{hand_out}", f"{offset}-0{hand_out}", f"{offset}-{hand_out.replace('.', '.0', 1)}"]
@@ -360,8 +333,7 @@ def never_given(good: str) -> list[str]:
 def test_an_id_that_was_never_given_is_named_with_exactly_once_delivery_and_else_ignored(
     world: World, exactly_once: bool
 ) -> None:
-    world.made(enable_exactly_once_delivery=exactly_once)
-    world.publish(b"0", b"1")
+    world.given(b"0", b"1", enable_exactly_once_delivery=exactly_once)
     first, second = (each.ack_id for each in world.pulled())
     bad = never_given(first)
     for ask in (lambda: world.modify(0, bad[0], second, *bad[1:]), lambda: world.acknowledge(bad[0], first, *bad[1:])):
@@ -398,21 +370,19 @@ def test_googles_client_learns_of_each_of_a_thousand_ids_whether_it_counted(
     world: World, monkeypatch: pytest.MonkeyPatch, ask: Acknowledged
 ) -> None:
     monkeypatch.setattr(dispatcher, "exponential_sleep_generator", lambda **_: itertools.repeat(0.01))
-    _, subscription = world.made(enable_exactly_once_delivery=True)
     ids = leased(world)
     if ask is given_back:
         world.acknowledge(*ids[:LATE])
     else:
         world.modify(0, *ids[:LATE])
-    told = told_to_client(world, subscription, ask, ids)
+    told = told_to_client(world, world.subscription(), ask, ids)
     assert Counter(told[:LATE]) == {BAD: LATE}
     assert Counter(told[LATE:]) == {GOOD: MANY - LATE}
 
 
 @pytest.mark.parametrize("seconds", [0, 30])
 def test_exactly_once_an_id_that_was_acknowledged_has_no_deadline_any_more(world: World, seconds: int) -> None:
-    world.made(enable_exactly_once_delivery=True)
-    world.publish(b"x")
+    world.given(b"x", enable_exactly_once_delivery=True)
     [each] = [each.ack_id for each in world.pulled()]
     world.acknowledge(each)
     with pytest.raises(InvalidArgument) as error:
@@ -425,7 +395,6 @@ def test_exactly_once_an_id_that_was_acknowledged_has_no_deadline_any_more(world
 
 
 def test_an_error_names_as_many_ids_as_a_plain_connection_takes(world: World) -> None:
-    world.made(enable_exactly_once_delivery=True)
     ids = leased(world)
     world.modify(0, *ids[:LATE])
     left, named = set(ids), set[str]()
@@ -440,8 +409,7 @@ def test_an_error_names_as_many_ids_as_a_plain_connection_takes(world: World) ->
 
 
 def test_a_call_of_which_every_id_counts_no_more_is_not_asked_again(world: World) -> None:
-    world.made(enable_exactly_once_delivery=True)
-    world.publish(b"x")
+    world.given(b"x", enable_exactly_once_delivery=True)
     ids = [each.ack_id for each in world.pulled()]
     world.modify(0, *ids)
     with pytest.raises(InvalidArgument) as error:
@@ -458,7 +426,6 @@ def test_by_tls_all_are_named_at_once(tmp_path: Path) -> None:
         with grpc.secure_channel(service.pubsub, credentials, options) as channel:
             world = world_at(channel, service)
             service.ask("POST", f"/projects/{world.project}", {})
-            world.made(enable_exactly_once_delivery=True)
             ids = leased(world)
             world.modify(0, *ids)
             with pytest.raises(InvalidArgument) as error:
@@ -509,7 +476,8 @@ def told_to_client(world: World, subscription: str, ask: Acknowledged, ids: list
 
 
 def leased(world: World) -> list[str]:
-    world.publish(*[b"x"] * MANY)
+    """Return ids of so many messages of a subscription with exactly-once delivery."""
+    world.given(*[b"x"] * MANY, enable_exactly_once_delivery=True)
     found: list[str] = []
     while len(found) < MANY:
         found += [each.ack_id for each in world.pulled(most=MANY)]

@@ -10,7 +10,6 @@ from google.pubsub_v1 import PublisherClient
 
 from tests.pubsub.conftest import World
 from tests.pubsub.test_messages import GOOD, acknowledged, told_to_client
-from tests.support.waiting import wait_until
 
 
 def publish(world: World, count: int) -> None:
@@ -35,25 +34,6 @@ def test_a_stream_gets_a_batch_of_a_key_and_more_as_it_acknowledges(world: World
     stream.send(modify_deadline_ack_ids=[first[1].ack_id], modify_deadline_seconds=[0])
 
     assert numbers(stream.messages(3)) == [1, 2, 3]
-
-
-def test_googles_client_at_its_defaults_gets_a_key_in_order_also_again_behind_a_nack(world: World) -> None:
-    _, subscription = world.made(enable_message_ordering=True)
-    publish(world, 40)
-    came: list[int] = []
-
-    def take(message: Any) -> None:
-        came.append(int(message.data))
-        (message.nack if came == [*range(11)] else message.ack)()
-
-    future = world.subscriber.subscribe(subscription, take)
-    wait_until(lambda: world.http("GET", "/subscriptions/subscription:offsets")["current"] == 40)
-    future.cancel()
-    future.result()
-
-    again = came.index(10, 11)
-    assert came[:again] == [*range(again)]
-    assert came[again:] == [*range(10, 40)]
 
 
 def out_of_order(world: World) -> tuple[str, list[str]]:

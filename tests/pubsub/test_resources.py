@@ -174,8 +174,7 @@ def test_a_snapshot_changes_and_is_deleted(world: World) -> None:
 
 
 def test_a_snapshot_brings_back_what_was_not_acknowledged_and_what_came_since(world: World) -> None:
-    world.made()
-    world.publish(b"one", b"two", b"three")
+    world.given(b"one", b"two", b"three")
     assert acknowledge(world, 1) == [b"one"]
     create_snapshot(world)
     assert acknowledge(world) == [b"two", b"three"]
@@ -186,8 +185,7 @@ def test_a_snapshot_brings_back_what_was_not_acknowledged_and_what_came_since(wo
 
 
 def test_a_seek_to_a_time_delivers_what_was_published_then_or_later(world: World) -> None:
-    world.made(retain_acked_messages=True)
-    world.publish(b"before")
+    world.given(b"before", retain_acked_messages=True)
     time.sleep(0.01)
     moment = now()
     time.sleep(0.01)

@@ -286,6 +286,11 @@ class Held:
         self.heartbeats: list[Heartbeat] = []
         self.holding = Holding(self.workers, self.ask, random.Random(1))
 
+    async def heartbeat(self, count: int = 1) -> None:
+        """Wait for so many more heartbeats."""
+        wanted = len(self.heartbeats) + count
+        await wait_until_async(lambda: len(self.heartbeats) >= wanted)
+
     async def ask(self, heartbeat: Heartbeat) -> LeaseReply:
         self.heartbeats.append(heartbeat)
         await self.gives.wait()
@@ -321,8 +326,7 @@ async def test_who_stood_still_for_longer_than_the_lease_sends_and_acknowledges_
         push.sender.open.set()
         push.gives.clear()
         stand_still()
-        heartbeats = len(push.heartbeats)
-        await wait_until_async(lambda: len(push.heartbeats) > heartbeats)
+        await push.heartbeat()
         await some_turns()
 
         assert push.upstream.acknowledged == []
@@ -353,9 +357,8 @@ async def test_a_lease_counts_from_when_it_was_asked_for(monkeypatch: pytest.Mon
         ends: list[float | None] = []
         monkeypatch.setattr(push.workers, "hold_until", ends.append)
         push.gives.clear()
-        heartbeats = len(push.heartbeats)
         push.holding.wake()
-        await wait_until_async(lambda: len(push.heartbeats) > heartbeats)
+        await push.heartbeat()
         asked = asyncio.get_running_loop().time()
         stand_still(1)
         push.gives.set()
@@ -370,9 +373,8 @@ async def test_a_lease_that_goes_on_is_delivered_by() -> None:
         push.sender.open.set()
         await wait_until_async(lambda: push.upstream.acknowledged == [0, 1, 2])
         for _ in range(3):
-            heartbeats = len(push.heartbeats)
             stand_still(LEASE_SECONDS / 2)
-            await wait_until_async(lambda before=heartbeats: len(push.heartbeats) > before + 1)
+            await push.heartbeat(2)
         push.upstream.append()
         await wait_until_async(lambda: push.upstream.position() == 4)
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sqlalchemy import text
 
 from ams.access.admission import Admission
 from ams.cluster.lease_table import Duty
@@ -28,7 +27,7 @@ from ams.storage.free_space import FreeSpace
 from ams.storage.registry.counts import Rate
 from ams.storage.registry.history import FileHistory, Row
 from ams.wire.service import Point, ProjectUsage
-from tests.support.administration import open_registry_at
+from tests.support.administration import age_leases, open_registry_at
 from tests.support.use_cases import SUB, TOPIC, UseCases, open_use_cases
 from tests.support.waiting import wait_until_async
 
@@ -323,6 +322,5 @@ async def test_of_several_nodes_one_measures_and_another_takes_over(postgres_url
         await history.write([Row("a", 60, b"xy")], 30)
         assert await history.read(["a", "b"], 0) == [Row("a", 60, b"xy")]
 
-        age = text("UPDATE lease_holders SET until = until - 200000")
-        await registry._database.put(lambda connection: connection.execute(age))
+        await age_leases(registry, 200_000)
         assert [await other.is_own(), await one.is_own()] == [True, False]

@@ -15,11 +15,10 @@ from ams.core.parallel_options import ParallelOptions
 from ams.core.retention_clock import RetentionClock
 from ams.service.retention import Losses, LossTotal, Retention
 from ams.service.subscriptions import EXPIRY_ACTOR, EXPIRY_MARGIN, Expiry
-from ams.storage.audit.event import AuditEvent
 from ams.storage.log.base import Bounds
 from ams.storage.registry.records import Snapshot, Subscription
 from tests.service.interference import failing
-from tests.support.administration import make_project
+from tests.support.administration import KeptTrail, make_project
 from tests.support.engines import Engines, open_engines
 from tests.support.use_cases import SUB, TOPIC, UseCases
 
@@ -186,12 +185,12 @@ TTL = DAY
 MOMENT = 1000
 
 
-class Site:
+class Site(KeptTrail):
     """A service that looks for what has expired when a test says so."""
 
     def __init__(self, engines: Engines) -> None:
+        super().__init__()
         self.engines = engines
-        self.events: list[AuditEvent] = []
         self.started_again()
 
     def started_again(self) -> None:
@@ -203,9 +202,6 @@ class Site:
         self.expiry = Expiry(
             engines.registry, engines.counts, engines.subscriptions, self, engines.clock, retention_clock
         )
-
-    async def record(self, event: AuditEvent) -> None:
-        self.events.append(event)
 
     async def made(self, **options: Any) -> Subscription:
         await make_project(self.engines.registry)

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import httpx
@@ -17,22 +17,14 @@ from ams.authn.values import PEER, X509, Peer
 from ams.core.clock import ManualClock
 from ams.core.errors import NotFound
 from ams.core.rate import Attempts
-from ams.storage.audit.event import AuditEvent
 from ams.storage.free_space import UNLIMITED, FreeSpace
+from tests.support.administration import KeptTrail
 
 KEY = bytes(range(32))
 MANAGEMENT_KEY = "the-management-key"
 ADDRESS = "192.0.2.7"
 HOST = "ams.example"
 DN = "CN=*.einfra.example,O=NATIONAL INFRASTRUCTURES & TECHNOLOGY S.A.,ST=Attikí,C=GR"
-
-
-@dataclass
-class KeptTrail:
-    events: list[AuditEvent] = field(default_factory=list)
-
-    async def record(self, event: AuditEvent) -> None:
-        self.events.append(event)
 
 
 @dataclass

@@ -58,13 +58,8 @@ def published() -> Iterator[Publishing]:
 
         def _reply(self, body: bytes) -> None:
             status, data = publishing.reply(self.path, body)
-            self.send_response(status)
-            if 300 <= status < 400:
-                self.send_header("Location", data.decode())
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
             with contextlib.suppress(ConnectionError):
-                self.wfile.write(data)
+                self.reply(status, data, {"Location": data.decode()} if 300 <= status < 400 else None)
 
     with http_server(Handler) as base:
         publishing.port = int(base.rpartition(":")[2])

@@ -8,7 +8,6 @@ async with Api(service.base_url, service.token) as api:
 import asyncio
 import ssl
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -21,23 +20,13 @@ NOTHING: Mapping[str, object] = {}
 NOT_KEPT = httpx.Limits(max_keepalive_connections=0)
 
 
-class Api:
+class Api(httpx.AsyncClient):
     """Calls of a service that stays where it is, in one project."""
 
     def __init__(self, url: str, token: str, project: str = "FAULTS") -> None:
         self.project = f"projects/{project}"
-        base = f"{url}/v1/{self.project}"
-        self._http = httpx.AsyncClient(
-            base_url=base, headers={"x-api-key": token}, timeout=PATIENCE_SECONDS, trust_env=False
-        )
-
-    async def __aenter__(self) -> "Api":
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._http.aclose()
+        base, headers = f"{url}/v1/{self.project}", {"x-api-key": token}
+        super().__init__(base_url=base, headers=headers, timeout=PATIENCE_SECONDS, trust_env=False)
 
     async def must(self, path: str, body: object, *, method: str = "POST") -> Any:
         answer = await self.ask(path, body, method=method)
@@ -45,8 +34,8 @@ class Api:
         return answer.json() if answer.content else None
 
     async def ask(self, path: str, body: object, *, method: str = "POST") -> httpx.Response:
-        url = f"{self._http.base_url}".removesuffix("/") + path
-        return await self._http.request(method, url, json=body)
+        url = f"{self.base_url}".removesuffix("/") + path
+        return await self.request(method, url, json=body)
 
     async def status(self, subscription: str) -> str:
         shown = await self.must(f"/subscriptions/{subscription}", None, method="GET")

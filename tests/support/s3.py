@@ -12,13 +12,14 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Literal
 
 from local_cluster.jars import ROOT, once
 from local_cluster.ports import LOOPBACK, free_port
 from local_cluster.processes import Process
+from tests.support.http_server import QuietHandler
 from tests.support.marks import skip_without
 
 VERSION = "1.8.0"
@@ -150,13 +151,9 @@ def _proxy(target: str, rule: Rule, port: Any) -> None:
     server.serve_forever()
 
 
-def _handler(target: str, rule: Rule) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+def _handler(target: str, rule: Rule) -> type[QuietHandler]:
+    class Handler(QuietHandler):
         close_connection = True
-
-        def log_message(self, *_: Any) -> None:
-            """Say nothing."""
 
         def handle_one_request(self) -> None:
             with suppress(ConnectionError):

@@ -64,6 +64,10 @@ class LiveService:
         return self.process.wait(timeout=PATIENCE_SECONDS)
 
 
+def asking(base_url: str, token: str) -> httpx.AsyncClient:
+    return httpx.AsyncClient(base_url=base_url, headers={"x-api-key": token}, trust_env=False, timeout=PATIENCE_SECONDS)
+
+
 def make_subscription(http: httpx.Client, topic: str = "T", subscription: str = "S") -> None:
     http.post("/projects/P", json={}).raise_for_status()
     http.put(f"/projects/P/topics/{topic}").raise_for_status()

@@ -62,12 +62,9 @@ async def installation(data: Path, clock: Clock, **more: object) -> AsyncIterato
         yield Installation(engines.registry, engines.log, engines.cursors)
 
 
-class Api:
-    def __init__(self, client: httpx.AsyncClient) -> None:
-        self._client = client
-
+class Api(httpx.AsyncClient):
     async def answer(self, method: str, path: str, body: object = None, token: str = ADMIN) -> httpx.Response:
-        return await self._client.request(method, f"/v1{path}", json=body, headers={"x-api-key": token})
+        return await self.request(method, f"/v1{path}", json=body, headers={"x-api-key": token})
 
     async def ask(self, method: str, path: str, body: object = None, token: str = ADMIN) -> Any:
         answer = await self.answer(method, path, body, token)
@@ -97,9 +94,9 @@ class Api:
 async def service(data: Path, clock: Clock, **more: object) -> AsyncIterator[Api]:
     async with (
         running(settings(data, **more), Supervisor(), clock=clock) as run,
-        httpx.AsyncClient(base_url=run.base_url, trust_env=False, timeout=PATIENCE_SECONDS) as client,
+        Api(base_url=run.base_url, trust_env=False, timeout=PATIENCE_SECONDS) as api,
     ):
-        yield Api(client)
+        yield api
 
 
 async def furnished_folder(data: Path, clock: ManualClock) -> tuple[Told, str]:

@@ -41,17 +41,15 @@ from simulation.models.kafka import Cluster
 from simulation.models.postgresql import Server
 from tests.support.administration import make_user, open_registry
 from tests.support.served import served
-from tests.support.service import running_service
-from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
+from tests.support.service import asking, running_service
+from tests.support.waiting import wait_until_async
 
 
 @contextlib.asynccontextmanager
 async def started(data: Path, **settings: Any) -> AsyncIterator[tuple[Running, httpx.AsyncClient]]:
     async with (
         running_service(data, **settings) as (run, token),
-        httpx.AsyncClient(
-            base_url=f"{run.base_url}/v1/projects/P", headers={"x-api-key": token}, timeout=PATIENCE_SECONDS
-        ) as client,
+        asking(f"{run.base_url}/v1/projects/P", token) as client,
     ):
         await client.post(f"{run.base_url}/v1/projects/P", json={})
         await client.put("/topics/t")

@@ -25,15 +25,19 @@ async def publish(site: Site, *keys: str) -> None:
     await site.publish(*range(len(keys)), key=lambda number: keys[number])
 
 
+async def given_of(site: Site, keys: str, most: int = 100) -> list[AckId]:
+    """Publish a message of each of these keys, and pull so many of them."""
+    await publish(site, *keys)
+    return await site.pull(most)
+
+
 def attempts(ids: Sequence[AckId]) -> list[int]:
     return [read_hand_out(each.hand_out).attempt for each in ids]
 
 
 @ORDERED
 async def test_what_one_pull_has_of_a_key_is_settled_before_another_one_gets_more(site: Site) -> None:
-    await publish(site, *"aaabaa")
-
-    first = await site.pull(3)
+    first = await given_of(site, "aaabaa", 3)
     assert offsets(first) == [0, 1, 2]
     assert await site.offsets() == [3]
     await site.acknowledge(first[:2])
@@ -44,8 +48,7 @@ async def test_what_one_pull_has_of_a_key_is_settled_before_another_one_gets_mor
 
 @ORDERED
 async def test_an_acknowledgement_is_held_until_those_before_it_are_done_and_stored_with_them(site: Site) -> None:
-    await publish(site, *"aaab")
-    given = await site.pull(4)
+    given = await given_of(site, "aaab", 4)
     await site.acknowledge(given[1:])
     assert (await site.opened()).backlog.out == 3, "but for the other key"
     site.engines.clock.advance(5000)
@@ -60,17 +63,9 @@ async def test_an_acknowledgement_is_held_until_those_before_it_are_done_and_sto
 
 
 @ORDERED
-async def test_ids_of_a_key_are_done_in_whatever_order_a_request_names_them(site: Site) -> None:
-    await publish(site, *"aaba")
-    await site.acknowledge((await site.pull())[::-1])
-    assert await site.floor() == 4
-
-
-@ORDERED
 @pytest.mark.parametrize("ending", ["nack", "expiry", "given back"])
 async def test_what_is_held_comes_again_behind_the_message_that_comes_again(site: Site, ending: str) -> None:
-    await publish(site, *"aaa")
-    given = await site.pull()
+    given = await given_of(site, "aaa")
     await site.acknowledge(given[1:2])
     if ending == "nack":
         await site.nack(given[:1])
@@ -91,8 +86,7 @@ async def test_what_is_held_comes_again_behind_the_message_that_comes_again(site
 
 @ORDERED
 async def test_a_restart_forgets_what_is_held(site: Site) -> None:
-    await publish(site, *"aa")
-    given = await site.pull()
+    given = await given_of(site, "aa")
     await site.acknowledge(given[1:])
     site.begin_again()
     assert await site.offsets() == [0, 1]
@@ -100,8 +94,7 @@ async def test_a_restart_forgets_what_is_held(site: Site) -> None:
 
 @ORDERED
 async def test_what_is_held_is_held_again_when_it_cannot_be_stored(site: Site) -> None:
-    await publish(site, *"aaa")
-    given = await site.pull()
+    given = await given_of(site, "aaa")
     await site.acknowledge(given[1:2])
     with failing(site.engines.cursors, "settle", CursorsUnavailable), pytest.raises(CursorsUnavailable):
         await site.acknowledge(given[:1])
@@ -111,8 +104,7 @@ async def test_what_is_held_is_held_again_when_it_cannot_be_stored(site: Site) -
 
 @ORDERED
 async def test_what_is_held_behind_a_message_that_retention_takes_is_done(site: Site) -> None:
-    await publish(site, *"aaa")
-    given = await site.pull()
+    given = await given_of(site, "aaa")
     await site.acknowledge(given[1:2])
     opened = await site.opened()
     await site.engines.cursors.retain(opened.subscription.id, opened.backlog.epoch, Offset(1))
@@ -137,8 +129,7 @@ async def test_a_held_message_is_out_and_its_lease_is_no_last_one(site: Site) ->
 async def test_with_exactly_once_delivery_an_id_out_of_order_is_refused_until_those_before_it_are_done(
     site: Site,
 ) -> None:
-    await publish(site, *"aaab")
-    given = await site.pull()
+    given = await given_of(site, "aaab")
     with pytest.raises(LateIds, match="^ack out of order: 1-[^ ]*, 2-[^ ]*$") as refused:
         await site.acknowledge(given[1:])
     assert {each.offset for each in refused.value.out_of_order} == {1, 2}
@@ -150,8 +141,7 @@ async def test_with_exactly_once_delivery_an_id_out_of_order_is_refused_until_th
 
 @with_options(enable_message_ordering=True, enable_exactly_once_delivery=True)
 async def test_with_exactly_once_delivery_a_refused_message_expires_and_its_id_is_late_then(site: Site) -> None:
-    await publish(site, *"aa")
-    given = await site.pull()
+    given = await given_of(site, "aa")
     with pytest.raises(LateIds):
         await site.acknowledge(given[1:])
     site.engines.clock.advance(LATE)
@@ -167,8 +157,7 @@ async def test_a_request_of_very_many_ids_is_done_whatever_their_order(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settling, "SLICE", 2)
-    await publish(site, *"aabaa")
-    given = [*await site.pull(3), *await site.pull()]
+    given = [*await given_of(site, "aabaa", 3), *await site.pull()]
     stream = Window(9, MANY)
     await site.nack(given[:1])
     again = await site.pull(window=stream)
@@ -179,8 +168,7 @@ async def test_a_request_of_very_many_ids_is_done_whatever_their_order(
 
 @ORDERED
 async def test_what_is_held_when_exactly_once_delivery_is_switched_on_is_not_confirmed_again(site: Site) -> None:
-    await publish(site, *"aa")
-    given = await site.pull()
+    given = await given_of(site, "aa")
     await site.acknowledge(given[1:])
     opened = await site.opened()
     opened.backlog.go_by(opened.backlog.failures.rules._replace(exactly_once=True))
@@ -193,8 +181,7 @@ async def test_what_is_held_when_exactly_once_delivery_is_switched_on_is_not_con
 
 @ORDERED
 async def test_a_nack_takes_back_what_is_out_behind_it_and_counts_one_failure(site: Site) -> None:
-    await publish(site, *"aaaa")
-    first = await site.pull(3)
+    first = await given_of(site, "aaaa", 3)
     await site.nack(first[1:2])
 
     for work in (site.acknowledge, site.nack, lambda ids: site.extend(ids, 60)):
@@ -223,8 +210,7 @@ async def test_of_leases_that_end_together_the_first_of_its_key_has_failed(site:
 
 @ORDERED
 async def test_what_is_answered_is_in_order_whatever_has_failed(site: Site) -> None:
-    await publish(site, *"aaa")
-    await site.nack((await site.pull())[1:2])
+    await site.nack((await given_of(site, "aaa"))[1:2])
     site.engines.clock.advance(LATE)
 
     assert attempts(await site.pull()) == [2, 2, 1]
@@ -258,8 +244,7 @@ async def test_push_has_one_message_of_a_key(site: Site) -> None:
 
 @ORDERED
 async def test_what_is_given_back_unused_takes_what_is_behind_along_and_counts_no_failure(site: Site) -> None:
-    await publish(site, *"aaa")
-    given = await site.pull()
+    given = await given_of(site, "aaa")
     subscription = await site.subscription()
     await site.working.settler.give_back(subscription, "P", {given[1].hand_out: [given[1].offset]})
 
@@ -289,8 +274,7 @@ async def test_behind_a_message_that_was_put_aside_its_key_goes_on_in_order(site
 
 @with_options(enable_message_ordering=True, enable_exactly_once_delivery=True)
 async def test_after_a_restart_an_id_of_before_a_taking_back_counts_no_more(site: Site) -> None:
-    await publish(site, *"aa")
-    first = await site.pull()
+    first = await given_of(site, "aa")
     await site.nack(first[:1])
     second = await site.pull()
     assert offsets(second) == [0, 1]
@@ -304,8 +288,7 @@ async def test_after_a_restart_an_id_of_before_a_taking_back_counts_no_more(site
 
 @with_options(enable_message_ordering=True, enable_exactly_once_delivery=True)
 async def test_after_a_restart_nothing_of_a_batch_is_given_before_its_leases_end(site: Site) -> None:
-    await publish(site, *"aaa")
-    first = await site.pull()
+    first = await given_of(site, "aaa")
     site.begin_again()
     await site.acknowledge(first[:1])
     assert await site.pull() == []
@@ -315,8 +298,7 @@ async def test_after_a_restart_nothing_of_a_batch_is_given_before_its_leases_end
 
 @ORDERED
 async def test_leases_of_before_a_restart_hold_up_what_is_behind_them(site: Site) -> None:
-    await publish(site, *"aaa")
-    first = await site.pull(2)
+    first = await given_of(site, "aaa", 2)
     site.begin_again()
     await site.extend(first[1:], 60)
     given = await site.pull()
@@ -329,8 +311,7 @@ async def test_leases_of_before_a_restart_hold_up_what_is_behind_them(site: Site
 
 @ORDERED
 async def test_a_nack_that_cannot_be_stored_takes_nothing_back(site: Site) -> None:
-    await publish(site, *"aaa")
-    given = await site.pull(2)
+    given = await given_of(site, "aaa", 2)
     with failing(site.engines.cursors, "settle", CursorsUnavailable), pytest.raises(CursorsUnavailable):
         await site.nack(given[:1])
     assert await site.pull() == []
@@ -353,8 +334,7 @@ async def test_what_fails_between_a_read_and_a_lease_comes_before_what_was_read(
 
 @ORDERED
 async def test_nacks_of_a_key_that_cannot_be_stored_leave_it_in_order(site: Site) -> None:
-    await publish(site, *"aaa")
-    given = await site.pull(2)
+    given = await given_of(site, "aaa", 2)
     with failing(site.engines.cursors, "settle", CursorsUnavailable):
         found = await asyncio.gather(site.nack(given[1:]), site.nack(given[:1]), return_exceptions=True)
     assert [type(each) for each in found] == [CursorsUnavailable] * 2
@@ -378,8 +358,7 @@ async def test_a_stream_forgets_what_was_ready_for_it_before_a_move(site: Site) 
 
 @ORDERED
 async def test_a_move_lets_a_key_begin_anew(site: Site) -> None:
-    await publish(site, *"aaa")
-    given = await site.pull()
+    given = await given_of(site, "aaa")
     await site.acknowledge(given[:1])
     engines = site.engines
     seeker = Seeker(engines.registry, engines.log, engines.cursors, moved=site.working.opened.forget)

@@ -24,7 +24,7 @@ NEEDS = dict.fromkeys(NEEDING_NOTHING.split(), "") | {
     "cluster-demo": CLUSTER,
     "spark-cluster": JAVA,
     "console-pictures": "chromium",
-    "system": f"python3-venv curl openssl {CLUSTER} pgbouncer nginx prometheus systemd bash zsh fish chromium",
+    "system": f"python3-venv curl openssl {CLUSTER} pgbouncer nginx prometheus systemd bash zsh fish strace chromium",
     "docs": "curl openssl",
     "faults-cluster": CLUSTER,
     "faults-pipeline": f"{JAVA} postgresql",
@@ -157,7 +157,7 @@ def tested(tmp_path: Path) -> Machine:
     """A machine with all that tests need but a new Node, Go's and Java's compilers, Chromium and nginx."""
     machine = Machine(tmp_path, user=1000)
     machine.has_environment()
-    there = "curl openssl mvn haproxy pgbouncer initdb promtool systemd-analyze bash zsh fish mount umount"
+    there = "curl openssl mvn haproxy pgbouncer initdb promtool systemd-analyze strace bash zsh fish mount umount"
     for name in f"{there} rmdir timeout make python3 date".split():
         machine.has(name, "")
     machine.has("java", f"echo '{JRE}' >&2")

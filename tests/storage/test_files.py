@@ -113,15 +113,6 @@ def test_files_are_cut_reserved_renamed_and_removed(handle, path, tmp_path):
     assert not disk.exists(path + "2")
 
 
-def test_a_sync_is_one_of_the_system_for_the_file_or_for_the_names_in_a_folder(handle, path, tmp_path, monkeypatch):
-    asked = []
-    for call in ("fdatasync", "fsync"):
-        monkeypatch.setattr(os, call, lambda of, call=call: asked.append((call, os.readlink(f"/proc/self/fd/{of}"))))
-    Disk().sync(handle)
-    Disk().sync_folder(str(tmp_path))
-    assert asked == [("fdatasync", path), ("fsync", str(tmp_path))]
-
-
 def test_folders_are_made_once_with_their_parents_for_the_owner_only_and_measured_with_all_below(tmp_path):
     disk, folder = Disk(), str(tmp_path / "a" / "b")
     disk.make_folder(folder)

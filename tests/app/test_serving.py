@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import ssl
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,8 +27,6 @@ from ams.http import operations
 from ams.service.delivering import Deliverer
 from ams.service.push.runner import PushRunner
 from ams.storage import folder as data_folder
-from simulation.models import kafka_client
-from simulation.models.kafka import Cluster
 from tests.app.client import Client
 from tests.support.held_disk import locked
 from tests.support.served import served
@@ -142,6 +139,7 @@ def moved(folder: Path) -> Iterator[None]:
 SEGMENT = "log/7d/0000000000000001.log"
 UNREADY = {
     "registry locked": (lambda data: locked(data / "registry.db"), "DATA/registry.db is locked by another process"),
+    "cursors locked": (lambda data: locked(data / "cursors.db"), "DATA/cursors.db is locked by another process"),
     "folder gone": (moved, "DATA: No such file or directory"),
     "log gone": (lambda data: moved(data / "log"), "DATA/log: No such file or directory"),
     "segment gone": (lambda data: moved(data / SEGMENT), f"DATA/{SEGMENT}: No such file or directory"),
@@ -151,42 +149,23 @@ UNREADY = {
 @pytest.mark.embedded("the data folder holds all there is")
 @pytest.mark.parametrize(("trouble", "reason"), UNREADY.values(), ids=UNREADY)
 async def test_a_service_says_why_it_is_not_ready_when_its_data_folder_does_not_do(
-    trouble: Callable[[Path], contextlib.AbstractContextManager[None]], reason: str, tmp_path: Path, looking_often: None
+    trouble: Callable[[Path], contextlib.AbstractContextManager[None]],
+    reason: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    data = tmp_path / "data"
-    async with running_service(data) as (run, token):
-        await make_topic(run, token)
-        await is_unready_for(reason.replace("DATA", str(data)), lambda: trouble(data), run)
-
-
-@pytest.mark.embedded("runs on the model of Kafka")
-async def test_a_service_with_messages_on_kafka_is_not_ready_when_the_folder_of_its_cursors_is_gone(
-    tmp_path: Path, looking_often: None
-) -> None:
-    place = tmp_path / "data" / "cursors"
-    broker = kafka_client.DirectBroker(Cluster([1], time.time), 1)
-    options = {"log": "kafka", "kafka_servers": "kafka1:9092", "kafka_replication": 1, "kafka_min_isr": 1}
-    with kafka_client.installed({("kafka1", 9092): broker}):
-        async with running_service(place.parent, **options) as (run, _):
-            await is_unready_for(f"{place}: No such file or directory", lambda: moved(place), run)
-
-
-@pytest.fixture
-def looking_often(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, seconds in {"LOOK_SECONDS": 0.01, "BUSY_SECONDS": 0.01, "LOCKED_SECONDS": 0}.items():
         monkeypatch.setattr(data_folder, name, seconds)
-
-
-async def is_unready_for(
-    reason: str, trouble: Callable[[], contextlib.AbstractContextManager[None]], run: Running
-) -> None:
+    data = tmp_path / "data"
     async with (
+        running_service(data) as (run, token),
         httpx.AsyncClient(base_url=run.operations_url, trust_env=False, timeout=PATIENCE_SECONDS) as client,
         asyncio.timeout(PATIENCE_SECONDS),
     ):
-        with trouble():
+        await make_topic(run, token)
+        with trouble(data):
             # Until this is the reason: a database that the service itself writes to looks locked for a moment.
-            while (await client.get("/readyz")).text != f"{reason}\n":
+            while (await client.get("/readyz")).text != f"{reason.replace('DATA', str(data))}\n":
                 await asyncio.sleep(0.01)
         while (await client.get("/readyz")).status_code == 503:
             await asyncio.sleep(0.01)
@@ -243,6 +222,7 @@ class Port:
     has_tls: bool = False
 
     async def connect(self, source: str = HERE) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Return a connection on which nothing is said, a handshake neither."""
         return await asyncio.open_connection(HERE, urlsplit(self.url).port, local_addr=(source, 0))
 
     async def open(self, source: str = HERE) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -293,10 +273,11 @@ async def port_of(name: str, folder: Path) -> AsyncIterator[Port]:
             yield Port(run.base_url, run.operations_url, has_tls=name == "api-tls")
 
 
-@pytest.mark.parametrize(("name", "prefix"), [
-    ("api", "ams"), ("api-tls", "ams"), ("operations", "ams"), ("certificates", "ams_authn"),
-    ("certificates-operations", "ams_authn"), ("push-operations", "ams_push"), ("pubsub", "ams"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "prefix"),
+    [("api", "ams"), ("api-tls", "ams"), ("operations", "ams"), ("certificates", "ams_authn"),
+     ("certificates-operations", "ams_authn"), ("push-operations", "ams_push"), ("pubsub", "ams")],
+)  # fmt: skip
 async def test_silent_connections_of_one_address_leave_half_to_others(
     name: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

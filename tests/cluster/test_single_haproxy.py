@@ -46,29 +46,19 @@ test_a_body_announced_too_large = repaired.test_a_body_announced_too_large_is_re
 class Line(ssl.SSLSocket):
     """A connection by TLS, where a side cannot say that it is done: instead it is read until there is silence."""
 
-    is_answered = False  # in any case: then the silence counts only after the first byte
     _is_done = False
 
     def shutdown(self, how: int) -> None:
         self._is_done = True
-        if not self.is_answered:
-            self.settimeout(SILENCE)
+        self.settimeout(SILENCE)
 
     def recv(self, buflen: int = 1024, flags: int = 0) -> bytes:
         try:
-            came = super().recv(buflen, flags)
+            return super().recv(buflen, flags)
         except TimeoutError:
             if self._is_done:
                 return b""
             raise
-        if self._is_done:
-            self.settimeout(SILENCE)
-        return came
-
-
-@pytest.fixture(autouse=True)
-def answered(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Line, "is_answered", request.function is test_lines_of_a_body)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,6 +87,7 @@ class Behind(Served):
 
 @pytest.fixture(scope="module")
 def strict(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[Behind]:
+    """A service with small limits, and topic T in project P."""
     folder = tmp_path_factory.mktemp("single")
     context = ssl.create_default_context(cafile=authority.ca)
     context.sslsocket_class = Line
@@ -115,12 +106,15 @@ def printed(haproxy: SingleHaproxy) -> str:
 
 
 def figures(haproxy: SingleHaproxy) -> Mapping[str, float]:
+    """Return what haproxy counts of its only server, by name."""
     text = printed(haproxy)
     found = re.findall(r'^haproxy_server_(\w+)\{proxy="ams",server="ams"(?:,state="UP")?\} (\S+)$', text, re.MULTILINE)
     return {name: float(value) for name, value in found}
 
 
-def test_the_configuration_has_no_fault_and_fits_the_settings_of_the_service(tmp_path: Path, authority: Authority):
+def test_the_configuration_has_no_fault_and_fits_the_settings_of_the_service(
+    tmp_path: Path, authority: Authority
+) -> None:
     haproxy, usual = SingleHaproxy(tmp_path, 1, 1, authority.sign("here").both), Settings()
     text = haproxy.configuration.read_text()
     names = set(re.findall(r"presetenv (\w+)", text))
@@ -189,6 +183,7 @@ def test_the_service_knows_clients_by_their_own_addresses(strict: Behind) -> Non
 
 def test_the_log_has_no_query(strict: Behind) -> None:
     assert strict.ask("GET", "/v1/version?key=s3cr3t").status == 200
+
     wait_until(lambda: strict.haproxy.process.said("GET /v1/version "))
     assert not strict.haproxy.process.said("s3cr3t")
 

@@ -4,15 +4,17 @@ from ams import __version__
 from tests.contract.rows import *
 
 NEVER = "0001-01-01T00:00:00Z"
+TEXT = Like("[A-Z].+[.]")
 OF_PROJECT, OF_TOPIC, OF_SUBSCRIPTION = PROJECT + ":metrics", TOPIC + ":metrics", SUBSCRIPTION + ":metrics"
 WATCH = PROJECT + ":watch"
 HISTORY = PROJECT + ":history"
 
 
 def metric(resource: str, name: str, short: str, *points: tuple[str, object], kind: str = "counter") -> object:
+    """A metric with all its fields."""
     return {
         "metric": f"{resource}.{short}", "metric_type": kind, "value_type": "int64" if kind == "counter" else "float64",
-        "resource_type": resource, "resource_name": name, "description": Like("[A-Z].+[.]"),
+        "resource_type": resource, "resource_name": name, "description": TEXT,
         "timeseries": [{"timestamp": moment, "value": value} for moment, value in points],
     }  # fmt: skip
 
@@ -24,6 +26,7 @@ def whole(*metrics: object) -> Answer:
 def project(
     topics: int = 0, subscriptions: int = 0, days: tuple[tuple[str, int], ...] = (), users: tuple[object, ...] = ()
 ) -> Answer:
+    """The whole answer about a project."""
     return whole(
         metric("project", "$P", "number_of_topics", ("$now", topics)),
         metric("project", "$P", "number_of_subscriptions", ("$now", subscriptions)),
@@ -36,6 +39,7 @@ def topic(
     subscriptions: int = 0, messages: int = 0, size: int = 0, days: tuple[tuple[str, int], ...] = (),
     rate: tuple[str, float] = (NEVER, 0.0),
 ) -> Answer:  # fmt: skip
+    """The whole answer about a topic."""
     return whole(
         metric("topic", "T", "number_of_subscriptions", ("$now", subscriptions)),
         metric("topic", "T", "number_of_messages", ("$now", messages)),
@@ -46,6 +50,7 @@ def topic(
 
 
 def subscription(messages: int = 0, size: int = 0, rate: tuple[str, float] = (NEVER, 0.0), lost: int = 0) -> Answer:
+    """The whole answer about a subscription; the last metric is ours."""
     return whole(
         metric("subscription", "S", "number_of_messages", ("$now", messages)),
         metric("subscription", "S", "number_of_bytes", ("$now", size)),
@@ -189,6 +194,8 @@ HISTORY_ROWS = [
 
 
 class Percent:
+    """A share in percent, as a fraction."""
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, float) and 0 <= other < 10_000
 
@@ -213,6 +220,7 @@ def used(
 
 
 def usage(*projects: dict[str, object], messages: int = 0, average: float = 0.0) -> dict[str, object]:
+    """The whole report on projects; totals of what was made are summed up here."""
     totals = {f"total_{what}_count": sum(each[f"{what}_count"] for each in projects)  # type: ignore[misc]  # numbers
         for what in ("users", "topics", "subscriptions")}  # fmt: skip
     of_projects = {"projects": list(projects), "total_message_count": messages, "average_daily_messages": average}

@@ -2,6 +2,7 @@
 
 from tests.contract.rows import *
 
+EMPTY_PERSON = dict.fromkeys(PERSON, "")
 ALL = "/registrations"
 ONE = ALL + "/$uuid_r"
 NONE = ALL + "/none"
@@ -31,7 +32,7 @@ ASKING = [
     Row("6", "the whole answer of a registration", ASKED,
         Answer({**PENDING, "uuid": UUID, "activation_token": TOKEN, "registered_at": "$now"})),
     Row("6", "no field but the name is needed; empty ones are shown", register(),
-        Answer({**PENDING, **dict.fromkeys(PERSON, ""), "uuid": UUID, "activation_token": TOKEN})),
+        Answer({**PENDING, **EMPTY_PERSON, "uuid": UUID, "activation_token": TOKEN})),
     Row("6", "null is absent, fields are matched without regard to case, unknown ones ignored",
         post(ALL, {"NAME": "$P-n", "Email": "f@o.example", "first_name": None, "status": "accepted", "x": [1]}),
         Answer(Has(name="$P-n", email="f@o.example", first_name="", status="pending"))),

@@ -344,6 +344,8 @@ ATTRIBUTES = [
         why(".*Additional property attributes is not allowed.*"), (A_SCHEMA,)),
 ]  # fmt: skip
 
+FIVE = publish(GOOD, BAD, GOOD, "eA==", GOOD)
+
 
 def dry_run(**body: object) -> Ask:
     return post(SCHEMA + ":dryRun", {"topic": "projects/$P/topics/T", **body})
@@ -353,7 +355,7 @@ DRY_RUNS = [
     Row("ours dryRun", "the newest messages", dry_run(messages=4), Answer({"checked": 4, "refused": 2, "reasons": [
         {"messageId": "1", "reason": "Message 1 data is not valid,(root): name is required"},
         {"messageId": "3", "reason": Like("Message 3 data is not valid JSON format,.+")}]}),
-        (A_SCHEMA, A_TOPIC, publish(GOOD, BAD, GOOD, "eA==", GOOD)), ((get(TOPIC), Answer(Has(schema=None))),)),
+        (A_SCHEMA, A_TOPIC, FIVE), ((get(TOPIC), Answer(Has(schema=None))),)),
     Row("ours dryRun", "at most twenty reasons", dry_run(), Answer(Has(checked=25, refused=25)),
         (A_SCHEMA, A_TOPIC, publish(*[BAD] * 25))),
     Row("ours dryRun", "an unknown schema first", dry_run(topic=""), NO_SCHEMA),

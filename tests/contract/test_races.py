@@ -34,10 +34,11 @@ async def told(client: httpx.AsyncClient, method: str, path: str, body: object =
     return Counter("done" if each.status_code == 200 else each.json()["error"]["message"] for each in answers)
 
 
-@pytest.mark.parametrize(("kind", "taken", "gone"), [
-    ("projects", "Project already exists", "project doesn't exist"),
-    ("users", "User already exists", "User doesn't exist"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "taken", "gone"),
+    [("projects", "Project already exists", "project doesn't exist"),
+     ("users", "User already exists", "User doesn't exist")],
+)  # fmt: skip
 async def test_17_3_u11_a_project_or_user_is_made_once_and_deleted_once(
     client: httpx.AsyncClient, name: str, kind: str, taken: str, gone: str
 ) -> None:

@@ -54,6 +54,7 @@ URL = "https://receiver.example/in"
 
 
 def fresh() -> Callable[[], str]:
+    """Return a maker of secrets that are all different."""
     numbers = itertools.count()
     return lambda: f"secret-{next(numbers)}"
 
@@ -125,6 +126,7 @@ def test_dead_letters_are_never_kept(existing: PushConfig | None, asked: AskedPu
 def test_decoding_and_count_stay_when_nothing_is_said_of_them(existing: PushConfig | None, asked: AskedPush) -> None:
     """A10."""
     config = modified(existing, replace(asked, base64_decode=None, max_messages=0), fresh())
+
     assert config.base64_decode == (existing is not None and existing.base64_decode)
     if config.type == "http_endpoint":
         assert config.max_messages == (existing.max_messages if existing else 1)
@@ -216,23 +218,25 @@ def test_https_urls_with_a_host_are_good(url: str) -> None:
     assert is_https(url)
 
 
-@pytest.mark.parametrize("url", [
-    "", "a", "/in", "http://a", "ftp://a", "https:", "https://", "https:///in", "https://:443", "https://a:x",
-    "https://a:65536", "https://a:0", "https://[::1", "https://a b", "https://a\n", "\thttps://a", "https://a\\@b",
-    "https://ü.example", "https://a\x7f", "https://?x", "//a", "https://u:p@a/", "https://u@a/", "https://@a/",
-    "https://a..b/", "https://.a/", "https://a../", "https://./", f"https://{'a' * 64}.example",
-    f"https://{'a.' * 127}a/",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "url",
+    ["", "a", "/in", "http://a", "ftp://a", "https:", "https://", "https:///in", "https://:443", "https://a:x",
+     "https://a:65536", "https://a:0", "https://[::1", "https://a b", "https://a\n", "\thttps://a", "https://a\\@b",
+     "https://ü.example", "https://a\x7f", "https://?x", "//a", "https://u:p@a/", "https://u@a/", "https://@a/",
+     "https://a..b/", "https://.a/", "https://a../", "https://./", f"https://{'a' * 64}.example",
+     f"https://{'a.' * 127}a/"],
+)  # fmt: skip
 def test_others_are_not(url: str) -> None:
     assert not is_https(url)
 
 
-@pytest.mark.parametrize(("url", "is_good"), [
-    ("http://localhost:8080/in?a=b", True), ("http://127.0.0.1/", True), ("http://127.9.8.7:1/", True),
-    ("http://[::1]:8080/", True), ("http://localhost.example/", False), ("http://receiver/in", False),
-    ("http://10.0.0.1/", False), ("https://localhost/", False), ("http://u:p@localhost/", False),
-    ("http://localhost@a.example/", False), ("http://0.0.0.0/", False), ("http://", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("url", "is_good"),
+    [("http://localhost:8080/in?a=b", True), ("http://127.0.0.1/", True), ("http://127.9.8.7:1/", True),
+     ("http://[::1]:8080/", True), ("http://localhost.example/", False), ("http://receiver/in", False),
+     ("http://10.0.0.1/", False), ("https://localhost/", False), ("http://u:p@localhost/", False),
+     ("http://localhost@a.example/", False), ("http://0.0.0.0/", False), ("http://", False)],
+)  # fmt: skip
 def test_http_goes_to_this_machine_only_and_only_where_that_is_permitted(url: str, is_good: bool) -> None:
     asked = AskedPush("http_endpoint", url, google=GoogleForm())
 

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ams.core.clock
+from ams.core.attempts import REMEMBERED, Attempts
 from ams.core.cache import ExpiringCache, LruCache
 from ams.core.clock import ManualClock, Milliseconds, publish_time, span_text
 from ams.core.errors import InvalidInput, Overloaded, QuotaExceeded, RateLimited
 from ams.core.fair_share import FairShare
 from ams.core.quotas import MAX_LIMIT, QUOTAS, Limits, Quotas, changed_limits
-from ams.core.rate import REMEMBERED, Attempts
 from ams.core.retention_clock import RetentionClock
 from ams.core.settings import Settings
 
@@ -26,10 +26,11 @@ def test_every_quota_has_a_setting() -> None:
     assert set(QUOTAS.values()) <= {each.name for each in Settings.fields()}
 
 
-@pytest.mark.parametrize(("own", "name", "limit"), [
-    ({}, "topics", 5), ({"topics": 9}, "topics", 9), ({"topics": 0}, "topics", 0), ({}, "schemas", 0),
-    ({"topics": 9}, "members", 0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("own", "name", "limit"),
+    [({}, "topics", 5), ({"topics": 9}, "topics", 9), ({"topics": 0}, "topics", 0), ({}, "schemas", 0),
+     ({"topics": 9}, "members", 0)],
+)  # fmt: skip
 def test_an_own_value_replaces_the_default(own: Limits, name: str, limit: int) -> None:
     assert RULES.limit(own, name) == limit
     RULES.check(own, name, limit)
@@ -163,11 +164,14 @@ def test_addresses_without_end_take_no_memory_without_end() -> None:
 
 
 KEYS = st.integers(0, 6)
-STEPS = st.lists(st.one_of(
-    st.tuples(st.just("put"), KEYS, st.integers(1, 5)),
-    st.tuples(st.sampled_from(["get", "peek", "discard"]), KEYS, st.just(0)),
-    st.tuples(st.sampled_from(["drop even", "clear"]), st.just(0), st.just(0)),
-), max_size=60)  # fmt: skip
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), KEYS, st.integers(1, 5)),
+        st.tuples(st.sampled_from(["get", "peek", "discard"]), KEYS, st.just(0)),
+        st.tuples(st.sampled_from(["drop even", "clear"]), st.just(0), st.just(0)),
+    ),
+    max_size=60,
+)
 
 
 class NaiveCache:
@@ -270,9 +274,11 @@ def test_a_publish_time_names_its_millisecond_without_trailing_zeros(moment: int
 HOUR = 3_600_000
 
 
-@pytest.mark.parametrize(("step", "followed"), [
-    (-90 * 24 * HOUR, True), (HOUR, True), (HOUR + 1, False), (8 * 24 * HOUR, False),
-], ids=["back", "an hour ahead", "more than an hour ahead", "eight days ahead"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("step", "followed"),
+    [(-90 * 24 * HOUR, True), (HOUR, True), (HOUR + 1, False), (8 * 24 * HOUR, False)],
+    ids=["back", "an hour ahead", "more than an hour ahead", "eight days ahead"],
+)
 def test_retention_follows_a_step_ahead_only_when_it_has_lasted_a_day(step: int, followed: bool) -> None:
     clock = ManualClock()
     retention = RetentionClock(clock)

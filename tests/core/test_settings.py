@@ -203,11 +203,12 @@ def test_log_levels_are_spelled_our_way(level: str, ours: str) -> None:
     assert converted(log_level=level)[0]["log_level"] == ours
 
 
-@pytest.mark.parametrize("given", [
-    {"port": "eighty"}, {"port": 70000}, {"log_level": "LOUD"}, {"log_facilities": ["kafka"]},
-    {"per_resource_auth": "perhaps"}, {"certificate": "only.pem"}, {"push_server_host": "push.example"},
-    {"push_enabled": []}, {"service_token": 7}, {"bind_ip": 7}, {"proxy_hostname": "\ud800"},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "given",
+    [{"port": "eighty"}, {"port": 70000}, {"log_level": "LOUD"}, {"log_facilities": ["kafka"]},
+     {"per_resource_auth": "perhaps"}, {"certificate": "only.pem"}, {"push_server_host": "push.example"},
+     {"push_enabled": []}, {"service_token": 7}, {"bind_ip": 7}, {"proxy_hostname": "\ud800"}],
+)  # fmt: skip
 def test_a_value_that_cannot_be_stops_the_import_in_one_line(given: dict[str, Any]) -> None:
     with pytest.raises(Unusable) as stopped:
         converted(**given)
@@ -229,6 +230,7 @@ def tree(folder: Path, text: str | bytes) -> Value:
 
 
 def refused(folder: Path, text: str | bytes) -> str:
+    """Return what is said of a file that cannot be read, without the folder."""
     with pytest.raises(BadDocument) as raised:
         tree(folder, text).plain()
     return str(raised.value).replace(f"{folder}/", "")

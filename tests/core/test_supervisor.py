@@ -122,6 +122,8 @@ def test_a_process_that_hangs_is_ended_and_says_where_it_hung() -> None:
 
 
 class Program:
+    """Starts when it is let, and says what became of it."""
+
     def __init__(self, *, starts: bool = True) -> None:
         self.said: list[str] = []
         self._may_start = asyncio.Event()
@@ -141,6 +143,7 @@ class Program:
 
 @pytest.fixture
 def ends(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
+    """In how many seconds the process was to be ended."""
     found: list[float] = []
     monkeypatch.setattr(supervisor, "end_within", found.append)
     yield found
@@ -191,6 +194,8 @@ LONG = 3600.0
 
 
 class Site:
+    """Work of which tests say how its rounds end, and what was told."""
+
     def __init__(self) -> None:
         self.supervisor = Supervisor()
         self.put_off: list[str] = []
@@ -369,6 +374,7 @@ async def test_what_is_more_than_an_exception_is_the_end_of_the_part(site: Site)
 
 
 async def ticking(ticks: list[int]) -> None:
+    """Count turns of the event loop."""
     while True:
         ticks[0] += 1
         await asyncio.sleep(0)

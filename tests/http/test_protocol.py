@@ -5,7 +5,6 @@ import http.client
 import json
 import socket
 import time
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -25,6 +24,7 @@ PATIENCE = 0.5  # seconds that the impatient service waits for a request that ha
 
 @pytest.fixture(scope="module")
 def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A service with small limits, and topic T in project P."""
     limits = {"max_connections": 50, "max_header_bytes": 4096, "max_body_bytes": 100_000}
     with served(tmp_path_factory.mktemp("strict") / "ams-data", trusted_proxies="127.0.0.1", **limits) as service:
         furnish(service)
@@ -46,6 +46,7 @@ def furnish(service: Served) -> None:
 
 
 def ask(service: Served, method: str = "GET", path: str = "/v1/version", body: bytes | None = None) -> int:
+    """Ask as somebody who behaves; return the status."""
     connection = http.client.HTTPConnection("localhost")
     connection.sock = connect(service)
     with contextlib.closing(connection):
@@ -58,6 +59,7 @@ def connect(service: Served) -> socket.socket:
 
 
 def everything(client: socket.socket) -> bytes:
+    """Read until the service closes the connection."""
     parts = []
     with contextlib.suppress(ConnectionError):
         while part := client.recv(65536):
@@ -105,6 +107,7 @@ def test_what_is_no_http_is_refused_in_the_envelope(strict: Served, said: bytes)
 def test_a_request_names_its_host_once(strict: Served, hosts: bytes) -> None:
     """RFC 9112, 3.2."""
     said = b"GET /v1/version HTTP/1.1\r\n" + hosts + b"connection: close\r\n\r\n"
+
     assert error_in(say(strict, said), 400) == "Host must be given once"
 
 
@@ -115,17 +118,20 @@ def test_a_request_of_http_1_0_needs_no_host(strict: Served) -> None:
 def test_a_field_may_name_another_protocol_and_there_may_be_as_many_as_the_limits_say(strict: Served) -> None:
     fields = b"host: x\r\nx: GET /v1/versions RTSP/1.0\r\n" + b"x: y\r\n" * 97 + b"connection: close\r\n\r\n"
     said = b"GET /v1/version?" + b"a&" * 99 + b" HTTP/1.1\r\n" + fields
+
     assert say(strict, said).startswith(b"HTTP/1.1 200")
 
 
 @pytest.mark.parametrize("coding", [b"gzip, chunked", b"gzip", b"identity"])
 def test_a_body_in_a_coding_that_is_not_undone_here_is_refused(strict: Served, coding: bytes) -> None:
     answer = say(strict, HEAD + b"transfer-encoding: " + coding + b"\r\n\r\n0\r\n\r\n")
+
     assert error_in(answer, 400) == "Transfer-Encoding can only be chunked"
 
 
 def test_chunked_may_be_written_in_any_case(strict: Served) -> None:
     said = HEAD + b"transfer-encoding: Chunked\r\nconnection: close\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
+
     assert b"Transfer-Encoding" not in say(strict, said)
 
 
@@ -144,6 +150,7 @@ def test_no_bytes_make_the_service_fail(strict: Served, said: bytes) -> None:
 
 
 def offered(name: str) -> bytes:
+    """Return a request that makes a project and offers to upgrade."""
     return (
         f"POST /v1/projects/{name} HTTP/1.1\r\nHost: x\r\nx-api-key: {SERVICE_TOKEN}\r\nConnection: Upgrade\r\n"
         'Upgrade: h2c\r\nContent-Length: 22\r\n\r\n{"description":"kept"}'
@@ -160,6 +167,7 @@ def test_an_offer_to_upgrade_is_passed_by_however_it_is_spelt(strict: Served, sp
 def test_a_blank_before_the_colon_of_a_header_is_refused(strict: Served) -> None:
     """RFC 9112, 5.1: a proxy may take such a header for another one."""
     said = offered("blank").replace(b"Upgrade: h2c", b"upgrade :h2c")
+
     assert error_in(say(strict, said), 400) == "Invalid HTTP request"
 
 
@@ -209,7 +217,9 @@ def test_lines_of_a_body_that_look_like_offers_move_no_byte_of_it(strict: Served
 
 def test_a_request_that_offers_to_upgrade_may_stand_between_others(strict: Served) -> None:
     version = b"GET /v1/version HTTP/1.1\r\nHost: x\r\n\r\n"
+
     answers = say(strict, version + offered("between") + version.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+
     assert [each[:3] for each in answers.split(b"HTTP/1.1 ")[1:]] == [b"200"] * 3
     assert b'"description":"kept"' in answers
 
@@ -226,12 +236,14 @@ def test_a_head_over_the_limit_is_refused_before_it_ends(strict: Served, rest: b
 
 def test_a_long_query_is_refused(service: Served) -> None:
     said = b"GET /v1/version?key=" + b"x" * 8190 + b" HTTP/1.1\r\n\r\n"
+
     assert error_in(say(service, said), 400) == "Query is too long: at most 8192 bytes"
 
 
 @pytest.mark.parametrize("begun", [b"", b"{"])
 def test_a_body_announced_too_large_is_refused_before_it_comes(strict: Served, begun: bytes) -> None:
     answer = say(strict, HEAD + b"content-length: 100001\r\nconnection: close\r\n\r\n" + begun)
+
     assert error_in(answer, 413) == "Message size is too large"
 
 
@@ -315,20 +327,19 @@ CHUNKED = PUBLISH.partition(b"Content-Length")[0] + b"Transfer-Encoding: chunked
 
 
 @pytest.fixture(scope="module")
-def half(service: Served) -> bytes:
-    """Return the name of a new project with a topic, and a subscription to one without messages."""
-    project = f"half-{uuid.uuid4()}"
-    service.ask("POST", f"/projects/{project}", {})
+def ending(service: Served) -> Served:
+    """The service, with a topic, and a subscription to one without messages."""
+    service.ask("POST", "/projects/half", {})
     for name in ("t", "u"):
-        service.ask("PUT", f"/projects/{project}/topics/{name}")
-    service.ask("PUT", f"/projects/{project}/subscriptions/u", {"topic": f"projects/{project}/topics/u"})
-    return project.encode()
+        service.ask("PUT", f"/projects/half/topics/{name}")
+    service.ask("PUT", "/projects/half/subscriptions/u", {"topic": "projects/half/topics/u"})
+    return service
 
 
-def told(address: tuple[str, int], said: bytes, project: bytes = b"") -> bytes:
-    """Send, with this project in place of `half`, end one's own side, and return all that comes."""
+def told(address: tuple[str, int], said: bytes) -> bytes:
+    """Send, end one's own side, and return all that comes."""
     with socket.create_connection(address, timeout=PATIENCE_SECONDS) as client:
-        client.sendall(said.replace(b"/half/", b"/%b/" % project))
+        client.sendall(said)
         client.shutdown(socket.SHUT_WR)
         return everything(client)
 
@@ -336,25 +347,25 @@ def told(address: tuple[str, int], said: bytes, project: bytes = b"") -> bytes:
 @pytest.mark.parametrize(
     ("said", "answers"), [(PUBLISH, 1), (CHUNKED, 1), (VERSION, 1), (PUBLISH * 3, 3), (VERSION + PUBLISH + VERSION, 3)]
 )
-def test_what_was_asked_is_answered(service: Served, half: bytes, said: bytes, answers: int) -> None:
+def test_what_was_asked_is_answered(ending: Served, said: bytes, answers: int) -> None:
     for _ in range(2):  # over ASGI first, then as it is known
-        assert told(service.address, said, half).count(b"HTTP/1.1 200 OK") == answers
+        assert told(ending.address, said).count(b"HTTP/1.1 200 OK") == answers
 
 
 @pytest.mark.parametrize("said", [VERSION[:-5], PUBLISH[:-5], b""])
-def test_what_was_not_asked_to_its_end_is_not_answered(service: Served, half: bytes, said: bytes) -> None:
-    assert told(service.address, said, half) == b""
+def test_what_was_not_asked_to_its_end_is_not_answered(ending: Served, said: bytes) -> None:
+    assert told(ending.address, said) == b""
 
 
-def test_the_operations_port_answers_too(service: Served) -> None:
-    address = urlsplit(service.run.operations_url)
+def test_the_operations_port_answers_too(ending: Served) -> None:
+    address = urlsplit(ending.run.operations_url)
 
     said = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
     assert told((str(address.hostname), int(address.port or 0)), said).endswith(b"ok\n")
 
 
-def test_a_pull_that_waits_ends(service: Served, half: bytes) -> None:
+def test_a_pull_that_waits_ends(ending: Served) -> None:
     """Its client may be gone, and what it would get would be lost to others until the lease ends."""
     for _ in range(2):  # over ASGI first, then as it is known
-        assert b"200" not in told(service.address, post(b"subscriptions/u:pull", b"{}"), half)
-    wait_until(lambda: service.run.service.deliverer.waiting == 0)
+        assert b"200" not in told(ending.address, post(b"subscriptions/u:pull", b"{}"))
+    wait_until(lambda: ending.run.service.deliverer.waiting == 0)

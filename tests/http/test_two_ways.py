@@ -87,7 +87,8 @@ async def test_requests_are_answered_alike_on_kafka_and_postgresql(tmp_path: Pat
 
 # Rights
 
-HOT = [(PUBLISH, MESSAGE), (PUBLISH, b'{"messages":[{"data":"%b"}]}' % ALLOWED), (PULL, NOW), (ACKNOWLEDGE, ID)]
+OF_SCHEMA = b'{"messages":[{"data":"%b"}]}' % ALLOWED
+HOT = [(PUBLISH, MESSAGE), (PUBLISH, OF_SCHEMA), (PULL, NOW), (ACKNOWLEDGE, ID)]
 _MADE = re.compile(rb'"token":"([!-~]+?)"')
 _FURNITURE = (
     ("POST", "/projects/P", "{}"),

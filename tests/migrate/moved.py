@@ -94,6 +94,8 @@ def counts(found: Converted) -> Mapping[str, int]:
 
 
 class Kept:
+    """The messages, as what holds them at the old side gives them."""
+
     other_partitions: Mapping[str, int] = {}
 
     def __init__(self, found: Converted) -> None:

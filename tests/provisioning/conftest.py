@@ -82,6 +82,8 @@ def provision(
 
 @dataclass(frozen=True)
 class Site:
+    """What provisioning starts from and what it makes."""
+
     project: Project
     certificates: CertificateService
     gocdb: Gocdb
@@ -100,5 +102,6 @@ class Site:
 
 @pytest.fixture
 def egi(project: Project, certificates: CertificateService, listed: Gocdb, provision: Provision) -> Site:
+    """A site whose project has the topic of its endpoints."""
     project.topic(APEL)
     return Site(project, certificates, listed, provision)

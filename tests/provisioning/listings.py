@@ -16,6 +16,7 @@ CLOUD = "eu.egi.cloud.accounting"
 
 
 def endpoint(host: str, **said: str) -> Endpoint:
+    """Return an endpoint that is in order, but for what is said."""
     usual = {"service_type": APEL, "site": "SITE-A", "dn": f"/C=GR/O=Example/CN={host}", "in_production": "Y"}
     return Endpoint(host=host, **{"primary_key": f"{len(host)}G0", **usual, **said})
 

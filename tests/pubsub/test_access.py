@@ -38,6 +38,7 @@ class Guarded:
         return self.service.ask(method, path, body)
 
     def subscription(self, *users: str) -> str:
+        """Make a topic, and a subscription of it that these users may consume; return the last part of both names."""
         name = f"own-{next(_numbers)}"
         self.http("PUT", f"/projects/P/topics/{name}")
         made = {"topic": f"projects/P/topics/{name}", "type": "parallel"}
@@ -46,9 +47,11 @@ class Guarded:
         return name
 
     def allow(self, resource: str, *users: str) -> None:
+        """Let these users alone use it."""
         self.http("POST", f"/projects/P/{resource}:modifyAcl", {"authorized_users": [*users]})
 
     def user(self, *roles: str) -> tuple[str, str]:
+        """Make a member of the project; return its name and token."""
         name = f"user-{next(_numbers)}"
         made = self.http("POST", f"/users/{name}", {"projects": [{"project": "P", "roles": list(roles)}]})
         return name, made["token"]
@@ -69,6 +72,7 @@ class Guarded:
         return self.answer(Policy, IAM + "GetIamPolicy", iam.GetIamPolicyRequest(resource=resource))
 
     def permissions(self, resource: str, *asked: str, token: str = "") -> list[str]:
+        """Return which of these permissions somebody has."""
         request = iam.TestIamPermissionsRequest(resource=resource, permissions=asked)
         answer = self.answer(iam.TestIamPermissionsResponse, IAM + "TestIamPermissions", request, token)
         return list(answer.permissions)

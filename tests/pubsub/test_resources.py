@@ -12,7 +12,6 @@ from google.protobuf import field_mask_pb2
 from google.pubsub_v1 import types
 
 from tests.pubsub.conftest import World
-from tests.support.waiting import PATIENCE_SECONDS
 
 PUBLISHER, SUBSCRIBER = "/google.pubsub.v1.Publisher/", "/google.pubsub.v1.Subscriber/"
 
@@ -112,7 +111,7 @@ def test_a_deleted_topic_leaves_its_subscriptions(world: World) -> None:
     with pytest.raises(exceptions.FailedPrecondition):
         world.pulled()
     with pytest.raises(exceptions.NotFound):
-        world.publisher.publish(topic, b"x", retry=None).result(PATIENCE_SECONDS)
+        world.publisher.publish(topic, b"x", retry=None).result(20)
     world.subscriber.delete_subscription(request={"subscription": subscription})
 
 
@@ -121,6 +120,7 @@ def now() -> datetime.datetime:
 
 
 def acknowledge(world: World, most: int = 100) -> list[bytes]:
+    """Pull, and acknowledge what came; return it."""
     found = world.pulled(world.subscription(), most)
     if found:
         ids = [each.ack_id for each in found]

@@ -238,12 +238,15 @@ async def test_closing_stores_what_is_noted(use_cases: UseCases) -> None:
     assert await stored_days(use_cases) == {DAY_0: 2}
 
 
-STEPS = st.lists(st.one_of(
-    st.tuples(st.just("publish"), st.integers(1, 5)),
-    st.tuples(st.just("pass"), st.sampled_from([1, DAY // 3, DAY, 5 * DAY])),
-    st.tuples(st.just("set"), st.sampled_from([-DAY, -DAY // 3, 2 * DAY])),
-    st.tuples(st.sampled_from(["round", "crash", "retain", "recreate"]), st.just(0)),
-), max_size=14)  # fmt: skip
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("publish"), st.integers(1, 5)),
+        st.tuples(st.just("pass"), st.sampled_from([1, DAY // 3, DAY, 5 * DAY])),
+        st.tuples(st.just("set"), st.sampled_from([-DAY, -DAY // 3, 2 * DAY])),
+        st.tuples(st.sampled_from(["round", "crash", "retain", "recreate"]), st.just(0)),
+    ),
+    max_size=14,
+)
 
 
 @given(STEPS)

@@ -54,11 +54,13 @@ def test_o5_a_rate_is_messages_by_the_seconds_between(made_of: Rate, shown: Poin
 @given(st.integers(0, 10**12), st.integers(1, 10**6))
 def test_an_average_is_never_below_the_exact_one_nor_a_hundredth_above(messages: int, days: int) -> None:
     cents = round(average(messages, days) * 100)
+
     assert 0 <= Fraction(cents, 100) - Fraction(messages, days) < Fraction(1, 100)
 
 
 def test_the_average_of_all_is_the_sum_of_the_rounded_ones() -> None:
     used = [ProjectUsage(name, 0, average, 0, 0, 0) for name, average in (("P", 0.1), ("Q", 0.2))]
+
     assert _va_metrics(used).projects_metrics.average_daily_messages == 0.3
 
 
@@ -109,6 +111,8 @@ DAY = HOUR._replace(span="day")
 
 
 class Watch:
+    """A service of which only the clock goes on and the history is measured."""
+
     def __init__(self, cases: UseCases, path: Path) -> None:
         self.cases, self.path = cases, path
         self.history = self.new()

@@ -83,7 +83,9 @@ async def test_what_a_crash_left_undone_is_done_at_the_next_start(tmp_path: Path
         assert await retention.settle() == 0
 
 
-async def test_a_log_that_cannot_follow_a_stored_change_follows_in_a_later_round(engines: Engines, caller: Caller):
+async def test_a_log_that_cannot_follow_a_stored_change_follows_in_a_later_round(
+    engines: Engines, caller: Caller
+) -> None:
     await engines.topics.create(caller, T)
     await engines.topics.create(caller, "heir")
 
@@ -103,6 +105,7 @@ PAST_RETENTION = 7 * 86_400_000 + 2_000
 
 
 async def lose(use_cases: UseCases, messages: int) -> None:
+    """Publish messages that retention takes."""
     await use_cases.publish(messages)
     use_cases.engines.clock.advance(PAST_RETENTION)
 
@@ -112,6 +115,7 @@ def losses_of(use_cases: UseCases) -> Losses:
 
 
 async def total(use_cases: UseCases, known: LossTotal | None = None) -> int:
+    """Return the total after a look; without one that is `known`, as after a restart."""
     found = known or LossTotal(use_cases.engines.log, use_cases.engines.cursors)
     await found.look()
     return found.messages
@@ -147,7 +151,9 @@ async def test_the_total_outlives_a_subscription_and_a_restart(use_cases: UseCas
 async def test_a_loss_is_stored_before_a_seek_passes_it(use_cases: UseCases) -> None:
     await lose(use_cases, 3)
     await use_cases.publish(4)
+
     await use_cases.seeker.seek(use_cases.caller, SUB, 7)
+
     assert await losses_of(use_cases).of(await use_cases.subscription()) == 3
 
 
@@ -205,6 +211,7 @@ class Site:
         )
 
     async def record(self, event: AuditEvent) -> None:
+        """Keep an event, as the audit trail does."""
         self.events.append(event)
 
     async def made(self, **options: Any) -> Subscription:
@@ -222,6 +229,7 @@ class Site:
         return Snapshot(topic.project_id, "N", topic.id, TOPIC, 0, now, now + milliseconds)
 
     async def after(self, milliseconds: int) -> bool:
+        """Look after a time; return whether the subscription is there."""
         self.engines.clock.advance(milliseconds)
         await self.expiry.round()
         return await self.engines.registry.subscriptions.find(self.caller.here.id, SUB) is not None

@@ -31,6 +31,7 @@ def url_of(engine: str, folder: Path) -> str:
 
 @contextlib.asynccontextmanager
 async def open_registry(folder: Path, clock: Clock | None = None) -> AsyncIterator[Registry]:
+    """Open the registry kept in a folder, and close it at the end."""
     async with open_registry_at(url_of("sqlite", folder), clock) as registry:
         yield registry
 
@@ -66,4 +67,5 @@ async def admitted(registry: Registry, action: str, user: User, project: str | N
 
 
 async def administrator(registry: Registry) -> Caller:
+    """Make a service_admin user and return its caller outside any project."""
     return await admitted(registry, "users:list", await make_user(registry, "root", None, SERVICE_ADMIN))

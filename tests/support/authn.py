@@ -14,9 +14,9 @@ from ams.authn.management import AuthMethods, Bindings, Keys, ServiceTypes
 from ams.authn.settings import AuthnSettings
 from ams.authn.store import Store
 from ams.authn.values import PEER, X509, Peer
+from ams.core.attempts import Attempts
 from ams.core.clock import ManualClock
 from ams.core.errors import NotFound
-from ams.core.rate import Attempts
 from ams.storage.audit.event import AuditEvent
 from ams.storage.free_space import UNLIMITED, FreeSpace
 
@@ -57,6 +57,8 @@ class LoginOf:
 
 @dataclass
 class Service:
+    """The service and a client of it that has the management key."""
+
     store: Store
     clock: ManualClock
     trail: KeptTrail
@@ -66,6 +68,7 @@ class Service:
     async def call(
         self, method: str, path: str, body: Any = None, *, key: str = MANAGEMENT_KEY, if_match: str = ""
     ) -> httpx.Response:
+        """Ask for a path below `/v1`."""
         content = body if isinstance(body, bytes) else None
         return await self.client.request(
             method, f"/v1{path}", content=content, json=None if content is not None else body,
@@ -122,6 +125,7 @@ async def open_service(
     space: FreeSpace = UNLIMITED,
     **more: Any,
 ) -> AsyncIterator[Service]:
+    """Open the store at a URL, and answer its routes."""
     clock, trail = ManualClock(), KeptTrail()
     store = await Store.open(url, KEY, clock=clock, space=space)
     handlers = Handlers(

@@ -17,6 +17,8 @@ Record = dict[str, Any]
 
 
 class Refusal(Exception):
+    """An answer that is an error."""
+
     def __init__(self, code: int, status: str, message: str) -> None:
         super().__init__(message)
         self.code, self.status = code, status

@@ -18,6 +18,7 @@ class QuietHandler(BaseHTTPRequestHandler):
 
 @contextlib.contextmanager
 def http_server(handler: Callable[..., BaseHTTPRequestHandler], tls: ssl.SSLContext | None = None) -> Iterator[str]:
+    """Serve on a free port until the block ends; gives the URL."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
     if tls:

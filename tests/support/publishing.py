@@ -23,6 +23,7 @@ class Publishing:
         return f"http://127.0.0.1:{self.port}{path}"
 
     def puts(self, path: str, data: bytes) -> str:
+        """Publish data at a path; return its URL."""
         return self.answers(path, lambda _: data)
 
     def answers(self, path: str, answer: Answer) -> str:
@@ -47,6 +48,7 @@ class Publishing:
 
 @contextlib.contextmanager
 def published() -> Iterator[Publishing]:
+    """Run a server while the block runs."""
     publishing = Publishing()
 
     class Handler(QuietHandler):

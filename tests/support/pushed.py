@@ -14,8 +14,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from tests.support.waiting import PATIENCE_SECONDS
-
+SECONDS = 20.0
 AT_ONCE = 4  # endpoints that are verified at the same time; the service refuses more of one project
 NOTHING: Mapping[str, object] = {}
 NOT_KEPT = httpx.Limits(max_keepalive_connections=0)
@@ -27,9 +26,7 @@ class Api:
     def __init__(self, url: str, token: str, project: str = "FAULTS") -> None:
         self.project = f"projects/{project}"
         base = f"{url}/v1/{self.project}"
-        self._http = httpx.AsyncClient(
-            base_url=base, headers={"x-api-key": token}, timeout=PATIENCE_SECONDS, trust_env=False
-        )
+        self._http = httpx.AsyncClient(base_url=base, headers={"x-api-key": token}, timeout=SECONDS, trust_env=False)
 
     async def __aenter__(self) -> "Api":
         return self
@@ -40,6 +37,7 @@ class Api:
         await self._http.aclose()
 
     async def must(self, path: str, body: object, *, method: str = "POST") -> Any:
+        """Call and return the document, None when there is none; fail when the answer is no success."""
         answer = await self.ask(path, body, method=method)
         assert answer.status_code == 200, f"{method} {path} was answered {answer.status_code}: {answer.text}"
         return answer.json() if answer.content else None
@@ -98,7 +96,7 @@ async def verified(api: Api, ca: str, endpoints: Sequence[Endpoint]) -> None:
     places = asyncio.Semaphore(AT_ONCE)
     ports = {urlsplit(each.url).netloc: asyncio.Lock() for each in endpoints}
     trust = ssl.create_default_context(cafile=ca)
-    async with httpx.AsyncClient(verify=trust, timeout=PATIENCE_SECONDS, trust_env=False, limits=NOT_KEPT) as receiver:
+    async with httpx.AsyncClient(verify=trust, timeout=SECONDS, trust_env=False, limits=NOT_KEPT) as receiver:
 
         async def one(endpoint: Endpoint) -> None:
             port = urlsplit(endpoint.url).netloc

@@ -26,6 +26,8 @@ BUCKET = "tables"
 KEY, SECRET = "AKTESTONLY", "a-secret-of-tests-only"
 _BINARY = "versitygw"
 _NEEDS_GO = (1, 25)
+_BUILD_SECONDS = 600
+_START_SECONDS = 60
 
 
 def program() -> Path:
@@ -45,7 +47,7 @@ def _build(folder: Path) -> None:
 def _go(*arguments: str, **environment: str) -> str:
     ran = subprocess.run(
         ["go", *arguments], env={**os.environ, "GOTOOLCHAIN": "local", **environment}, capture_output=True, text=True,
-        timeout=600, check=False,
+        timeout=_BUILD_SECONDS, check=False,
     )  # fmt: skip
     assert ran.returncode == 0, f"go {' '.join(arguments)}: {ran.stderr[-2000:]}"
     return ran.stdout
@@ -53,6 +55,7 @@ def _go(*arguments: str, **environment: str) -> str:
 
 @contextmanager
 def serving(folder: Path) -> Iterator[str]:
+    """Run the server with one bucket; yields its address."""
     port = free_port()
     folder = folder / "s3"
     (folder / "objects" / BUCKET).mkdir(parents=True)
@@ -64,7 +67,7 @@ def serving(folder: Path) -> Iterator[str]:
     )  # fmt: skip
     server.start()
     try:
-        server.wait_until(lambda: _answers(port), 60)
+        server.wait_until(lambda: _answers(port), _START_SECONDS)
         yield f"http://{LOOPBACK}:{port}"
     finally:
         server.stop()
@@ -182,6 +185,7 @@ def _handler(target: str, rule: Rule) -> type[BaseHTTPRequestHandler]:
                 self._answer(*answer)
 
         def _body(self) -> bytes:
+            """Return the body as it came, in chunks if it came so."""
             if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
                 return self.rfile.read(int(self.headers.get("Content-Length") or 0))
             found = b""

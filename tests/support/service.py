@@ -41,6 +41,7 @@ class LiveService:
         return self.data / "ca.pem"
 
     def http(self) -> httpx.Client:
+        """Return a client of `/v1` with the first administrator's token."""
         trust = ssl.create_default_context(cafile=str(self.ca)) if self.base_url.startswith("https") else True
         headers = {"x-api-key": self.token}
         return httpx.Client(

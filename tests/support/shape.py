@@ -20,6 +20,7 @@ def choose(shape: str) -> None:
 
 
 def is_cluster() -> bool:
+    """Tell whether services stand on Kafka and PostgreSQL."""
     return os.environ.get(VARIABLE) == "cluster"
 
 

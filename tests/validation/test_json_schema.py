@@ -89,6 +89,7 @@ def test_what_is_quoted_is_cut_and_not_everything_is_told() -> None:
 def test_data_that_is_no_json_is_told_in_words_of_its_own(data: bytes, detail: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         JsonSchema({}).check(0, data, Budget())
+
     assert refused.value.message == f"Message 0 data is not valid JSON format,{detail}"
 
 
@@ -202,6 +203,7 @@ def test_with_a_draft_its_own_way_is_the_only_one() -> None:
 ])  # fmt: skip
 def test_a_format_is_asserted_in_every_draft(draft: str | None, name: str, good: str, bad: str) -> None:
     schema = {"format": name} if draft is None else {"$schema": draft, "format": name}
+
     assert allows(schema, good)
     assert allows(schema, 5)
     assert not allows(schema, bad)
@@ -242,7 +244,9 @@ def test_what_is_found_allowed_in_no_time_is_allowed_and_the_next_one_is_not(
 @pytest.mark.parametrize("odd", [json.dumps(nested(9, 1)), json.dumps("x" * LARGE), "[", "\ud800", "", "1e999"])
 def test_only_short_and_shallow_documents_are_found_allowed_in_no_time(odd: str) -> None:
     usual = json.dumps(nested(8, "x" * 1000)).encode()
+
     documents = [usual, usual, odd.encode(errors="surrogatepass"), usual]
+
     assert JsonSchema({}).allowed(documents, Watch(INLINE * 1000)) == 2
 
 
@@ -252,12 +256,14 @@ def test_only_short_and_shallow_documents_are_found_allowed_in_no_time(odd: str)
 ])  # fmt: skip
 def test_what_may_take_long_for_a_schema_is_never_found_allowed_in_no_time(schema: dict[str, Any]) -> None:
     documents = [b"[" + b",".join([b"1"] * size) + b"]" for size in (1, 2500)]
+
     assert JsonSchema(schema).allowed(documents, Watch(INLINE * 1000)) == 1
 
 
 def test_no_more_is_found_allowed_when_the_time_is_up() -> None:
     """Of what is short for the schema as a whole, no look at the time is needed."""
     documents = [b" " * (LARGE // 4 - 2) + b"{}"] * 100
+
     assert JsonSchema({}).allowed(documents, Watch(0)) == 4
 
 
@@ -285,6 +291,7 @@ def test_a_reference_that_is_no_path_is_refused_without_a_connection(
     schema: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", lambda *place: pytest.fail(f"asked for {place}"))
+
     with pytest.raises(InvalidInput, match='^[$]ref must lead within the schema, as "#/definitions/site" does: '):
         JsonSchema(schema)
 
@@ -294,6 +301,7 @@ def test_a_reference_that_is_no_path_is_refused_without_a_connection(
 def test_a_part_may_have_no_name_of_its_own(key: str, place: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         JsonSchema({place: {"a": {key: "http://a.example/x"}}})
+
     assert refused.value.message == f"{key} is allowed at the root of a schema only: http://a.example/x"
 
 
@@ -307,6 +315,7 @@ def test_a_root_has_a_good_name_or_none(key: str, name: object) -> None:
 @pytest.mark.parametrize("name", ["http://a.example/s", "urn:uuid:1", "#", "//", "site.json", "http://[::1]:80/é"])
 def test_a_name_of_the_root_changes_nothing(name: str) -> None:
     schema = JsonSchema({"$id": name, "items": {"$ref": "#/definitions/n"}, "definitions": {"n": {"type": "null"}}})
+
     schema.check(0, b"[null]", Budget())
     with pytest.raises(InvalidInput):
         schema.check(0, b"[1]", Budget())
@@ -314,6 +323,7 @@ def test_a_name_of_the_root_changes_nothing(name: str) -> None:
 
 def test_what_is_only_compared_and_what_users_name_so_is_no_name() -> None:
     data = {"$id": "http://[", "$ref": "http://a.example/"}
+
     JsonSchema({"enum": [data], "const": data, "default": data, "examples": [data]})
     JsonSchema({"properties": {"id": {"type": "string"}, "$id": {}, "default": {"type": "string"}}})
 
@@ -378,6 +388,7 @@ def deep(levels: int) -> dict[str, Any]:
 def test_a_schema_over_its_limits_is_refused(kind: str, schema: dict[str, Any], told: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         compile_schema(kind, schema, None)
+
     assert refused.value.message == told
 
 
@@ -395,6 +406,7 @@ def test_a_schema_at_its_limits_is_compiled_and_a_part_that_is_missing_allows_an
 def test_15_3_data_that_is_not_base64_is_told_with_its_place(data: str, place: int) -> None:
     with pytest.raises(InvalidInput) as refused:
         decoded(4, data)
+
     told = f"illegal base64 data at input byte {place}"
     assert refused.value.message == f"Message 4 is not in valid base64 enocding,{told}"
 
@@ -462,6 +474,7 @@ def test_what_is_quoted_is_cut() -> None:
 @pytest.mark.usefixtures("frozen_thread_time")
 def test_a_long_text_for_a_pattern_is_over_the_budget() -> None:
     rules = AttributeRules({"patterns": {"a": "[ab]*a[ab]{60}c"}})
+
     with pytest.raises(TooMuch):
         rules.check(0, {"a": "ab" * 10_000}, Budget(INLINE))
     rules.check(0, {"b": "ab" * 10_000}, Budget(INLINE))

@@ -71,7 +71,8 @@ class ExpiringCache(Generic[K, V]):
     __slots__ = ("_entries", "_lifetime", "_now")
 
     def __init__(self, size: int, lifetime: float, now: Callable[[], float]) -> None:
-        self._lifetime, self._now = lifetime, now
+        self._lifetime = lifetime
+        self._now = now
         self._entries: LruCache[K, tuple[float, V]] = LruCache(size)
 
     def __len__(self) -> int:

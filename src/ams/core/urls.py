@@ -1,4 +1,7 @@
-"""URLs of settings: whether they are good; a user and password in them is never sent and never shown."""
+"""URLs that are configured: whether they are good, and the user and password in them, which must not be shown.
+
+No request of the service carries credentials of a URL.
+"""
 
 import ipaddress
 import re

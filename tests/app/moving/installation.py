@@ -70,6 +70,7 @@ class Api:
         return await self._client.request(method, f"/v1{path}", json=body, headers={"x-api-key": token})
 
     async def ask(self, method: str, path: str, body: object = None, token: str = ADMIN) -> Any:
+        """Return what is in an answer that must be good."""
         answer = await self.answer(method, path, body, token)
         assert answer.status_code == 200, (method, path, answer.text)
         return answer.json() if answer.content else None
@@ -165,6 +166,7 @@ async def _furnish_without_service(opened: Installation) -> str:
 
 
 async def _label(registry: Registry) -> None:
+    """Give a topic, a subscription and a snapshot labels, and the topic a schema with a deleted revision."""
     project = await registry.projects.find("P")
     assert project is not None
     schema = await registry.schemas.find(project.id, "first")
@@ -248,6 +250,7 @@ async def _register(api: Api) -> None:
 
 
 async def told(api: Api, clock: ManualClock) -> Told:
+    """Ask all there is to ask that moves nothing; return the answers by what was asked."""
     topics = [f"/projects/P/topics/{quote(each)}" for each in (*TOPICS, GOOGLES)]
     subs = [f"/projects/P/subscriptions/{quote(each)}" for each in (*SUBS, GOOGLES)]
     paths = [

@@ -29,7 +29,8 @@ HTTPS = {"type": "http_endpoint", "endpoint": "https://receiver.example.org/"}
 DEAD = HTTPS | {"dead_letter_topic": "d", "max_delivery_attempts": 5}
 SECRET = {"secret": "whsec_" + "MDEy" * 8}
 
-TOKEN = line("named_token", user="u", name="n", hash="0" * 64)
+HASH = "0" * 64
+TOKEN = line("named_token", user="u", name="n", hash=HASH)
 OTHER_TOKEN = line("named_token", user="u", name="m", hash="1" * 64)
 BINDING = line("binding", user="u", name="b", issuer="https://issuer.example", subject="s")
 ISSUER = line("issuer", name="i", url="https://issuer.example", audiences=["ams"])

@@ -333,7 +333,9 @@ async def test_a_service_that_cannot_say_when_is_asked_less_and_less_often(refer
     (error(500, "Backend Error", "INTERNAL_SERVER_ERROR"), Away), (error(503, "busy", "UNAVAILABLE"), Away),
     ((502, "<html>bad gateway"), Away), ((404, "404 page not found"), Away),
 ])  # fmt: skip
-def test_p21_a_failed_pull_is_told_by_what_can_be_done_about_it(answer: tuple[int, str], kind: type[UpstreamError]):
+def test_p21_a_failed_pull_is_told_by_what_can_be_done_about_it(
+    answer: tuple[int, str], kind: type[UpstreamError]
+) -> None:
     assert kind_of(client_errors.refusal(answer[0], answer[1].encode())) is kind
     assert kind_of(client_errors.Untrusted("x")) is Refused
 

@@ -28,6 +28,8 @@ BROKEN = WorkerState(
 
 @dataclass(frozen=True)
 class PushService:
+    """A service with a project and a subscription that is delivered."""
+
     service: Served
     admin: Client
     worker: Client
@@ -67,6 +69,7 @@ def push_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PushServi
 
 @pytest.fixture(autouse=True)
 def fresh(push_service: PushService) -> None:
+    """Begin without leases."""
     push_service.end_leases()
 
 

@@ -77,6 +77,7 @@ def block(name: str, classes: str, attributes: dict[str, str]) -> str:
 
 
 def document(row: Row) -> bytes:
+    """Return a description with one item of each kind, of which one says what the row says."""
     if row.form in ("ldif", "ldif 2.1"):
         objects = LDIF if row.form == "ldif" else LDIF_21
         return "\n\n".join(
@@ -136,6 +137,7 @@ def test_what_a_provider_says_becomes_what_the_reference_shows(row: Row) -> None
 )
 def test_names_asked_for_have_a_row(forms: str, taken: frozenset[str]) -> None:
     told = [row for row in ROWS if row.form in forms and not row.result.startswith(("not taken", "set aside"))]
+
     assert taken == {path_of(row) for row in told} - {"dn"}
 
 
@@ -205,6 +207,8 @@ NOTHING = "it describes nothing: no endpoint, share, image or size, and no capac
 
 
 def read(data: bytes) -> dict[str, Any]:
+    """Read a description, without what is null in it."""
+
     def known(value: Any) -> Any:
         if isinstance(value, list):
             return [known(each) for each in value]
@@ -235,12 +239,14 @@ def test_texts_are_read_by_their_mark_whatever_ends_lines(text: str, end: str, e
 def test_names_with_commas_are_whole() -> None:
     escaped = SAMPLE.replace(b"dn: GLUE2ShareID=one,", b"dn: GLUE2ShareID=one\\, \\C3\\A9\\2C two,")
     escaped = escaped.replace(b"ShareForeignKey: one", "ShareForeignKey: one, é, two".encode())
+
     assert [share["id"] for share in read(escaped)["shares"]] == ["one, é, two"] * 2
 
 
 def test_an_object_that_comes_again_counts_once() -> None:
     again = SAMPLE + b"\ndn: glue2managerid=manager, o=glue\nobjectClass: GLUE2ComputingManager\n"
     again += b"GLUE2ComputingManagerTotalLogicalCPUs: 64\nGLUE2ComputingManagerWorkingAreaTotal: NULL\n"
+
     assert read(again) == read(SAMPLE)
 
 
@@ -298,6 +304,7 @@ def test_one_association_may_stand_without_its_list() -> None:
 
 def test_cmdb_with_images_only() -> None:
     value = {"images": [{"image_id": "i", "image_name": "Debian", "version": 12, "distribution": "debian"}]}
+
     [image] = read(json.dumps(value).encode())["images"]
     assert image == {"id": "i", "name": "Debian", "os": "debian 12", "vos": []}
 
@@ -327,6 +334,7 @@ def test_cmdb_with_images_only() -> None:
 def test_what_cannot_be_read_says_why(data: bytes, reason: str) -> None:
     with pytest.raises(Broken) as broken:
         described(data)
+
     assert str(broken.value) == reason
 
 
@@ -389,6 +397,7 @@ def latest_of(told: list[Message]) -> dict[tuple[str, str, str], tuple[int, bool
 
 
 def newest_of(told: list[Message]) -> list[Message]:
+    """Return of each topic the newest message that can be read."""
     good = [message for message in told if not is_spoilt(message["data"])]
     oldest_first = sorted(good, key=lambda each: (each["publish_time"], each["offset"]))
     return list({each["topic"]: each for each in oldest_first}.values())

@@ -68,6 +68,14 @@ async def test_what_comes_again_is_given_back_when_new_messages_cannot_be_read(
     assert await site.offsets() == [0, 1]
 
 
+@with_options(enable_message_ordering=True)
+async def test_behind_a_message_that_comes_again_a_pull_has_none_of_its_key(site: Site) -> None:
+    await site.publish(0, 1, 2, 3, key=lambda each: "a" if each in {0, 2} else "")
+    await site.nack(await site.pull(1))
+
+    assert await site.offsets() == [0, 1, 3]
+
+
 async def test_what_is_published_while_a_pull_looks_for_it_is_not_passed_over(site: Site) -> None:
     await site.pull()
     with interrupted(site.engines.log, "bounds", lambda: site.publish(1, 2)):

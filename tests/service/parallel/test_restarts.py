@@ -201,17 +201,6 @@ async def test_what_was_given_before_a_restart_is_out_for_as_long_as_a_lease_may
     assert await site.offsets() == [0]
 
 
-@with_options(enable_exactly_once_delivery=True)
-async def test_nothing_is_withheld_longer_than_a_lease_where_the_time_of_day_was_set_back(site: Site) -> None:
-    await site.publish(0)
-    await site.pull()
-    site.engines.clock.step(-DAY)
-    site.begin_again()
-    assert await site.pull() == []
-    site.engines.clock.advance(LONGEST_LEASE + LATE)
-    assert await site.offsets() == [0]
-
-
 async def test_what_came_after_the_start_of_the_only_process_is_given_at_once(site: Site) -> None:
     await site.publish(0, 1)
     await site.acknowledge(await site.pull())

@@ -17,7 +17,7 @@ from ams.service.parallel.watching import Watched, findings
 from ams.service.seeking import Seeker
 from tests.service.interference import failing
 from tests.service.parallel.site import DIES, LATE, LETTERS, SUB, WAITS, Site, with_options
-from tests.support.waiting import PATIENCE_SECONDS, some_turns
+from tests.support.waiting import some_turns
 
 
 async def turns_during(work: Coroutine[Any, Any, object]) -> int:
@@ -193,8 +193,7 @@ async def test_closing_ends_also_in_the_moment_in_which_something_becomes_due_so
     await site.working.start(Supervisor())
     await some_turns()
     site.working.opened.look_now()
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        await site.working.close()
+    await site.working.close()
 
 
 def gauges(watched: Watched) -> dict[str, list[tuple[dict[str, str], float]]]:

@@ -18,9 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
+from ams.core.attempts import Attempts
 from ams.core.clock import DAY, ManualClock, Milliseconds, publish_time
 from ams.core.errors import OUTCOME_UNKNOWN, RegistryUnavailable
-from ams.core.rate import Attempts
 from ams.core.supervisor import Supervisor
 from ams.http.auditing import CUT_SHORT
 from ams.storage.audit.event import FAILED, REFUSED, moment, read, result_of, written
@@ -59,6 +59,8 @@ async def test_a_line_is_there_when_record_returns_and_the_row_soon(path: str, r
 
 
 class Reserve(FreeSpace):
+    """A full disk with a reserve, perhaps."""
+
     def __init__(self, *, is_there: bool) -> None:
         self.is_there = is_there
 
@@ -287,6 +289,8 @@ def test_portions_from_the_end_are_all_events(tmp_path_factory: pytest.TempPathF
 
 @dataclass
 class Refusals:
+    """A trail, and what it has written."""
+
     trail: Trail
     path: str
 
@@ -305,7 +309,9 @@ def refusals(path: str, records: AuditRecords, clock: ManualClock) -> Refusals:
     return Refusals(Trail(path, records, clock), path)
 
 
-async def test_a20_the_others_of_a_minute_are_one_event_of_who_it_always_was(refusals: Refusals, clock: ManualClock):
+async def test_a20_the_others_of_a_minute_are_one_event_of_who_it_always_was(
+    refusals: Refusals, clock: ManualClock
+) -> None:
     await refusals.login("192.0.2.1", MAX_EVENTS_PER_ADDRESS + 500, actor="CN=a")
     assert refusals.told() == [("CN=a", "192.0.2.1", "refused", 401, 1)] * MAX_EVENTS_PER_ADDRESS
 
@@ -360,6 +366,8 @@ async def test_a_change_that_may_be_done_is_an_event_and_no_action_hides_another
 
 
 class FullDisk(FreeSpace):
+    """Has too little space for anything new, as long as a test says so."""
+
     def __init__(self) -> None:
         super().__init__(Disk(), "/", 0)
         self.is_full = True

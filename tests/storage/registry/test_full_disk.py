@@ -21,6 +21,8 @@ ANY = SchemaContent("json", "{}", None)
 
 
 class Disk(FreeSpace):
+    """A disk that is full when it is told to be; it has no reserve."""
+
     def __init__(self) -> None:
         self.is_full = False
 

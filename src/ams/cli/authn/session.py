@@ -40,7 +40,8 @@ class AuthnSession(Session):
         return found
 
     def _ams(self) -> Client:
-        return connection(Source(), self.profile, environment()).client()
+        found = connection(Source(), self.profile, environment())
+        return Client(found.endpoint, found.token, bearer=found.bearer, ca=found.ca, retry=None)
 
 
 def _authn_session(
@@ -56,7 +57,8 @@ def _authn_session(
 ) -> AuthnSession:
     asked = Source(authn_endpoint=endpoint, authn_key=key, authn_key_file=key_file, authn_ca=ca)
     found = authn_connection(asked, profile, environment())
-    return AuthnSession(found.client(timeout), found, output, profile, ANONYMOUS)
+    client = Client(found.endpoint, found.token, ca=found.ca, timeout=timeout, retry=None)
+    return AuthnSession(client, None, output, found.token, found.ca, profile, ANONYMOUS)
 
 
 service_type_names = names_of("service_types", lambda *_: authn.list_service_types(), _authn_session)

@@ -48,7 +48,10 @@ def asked_options(body: wire.NewSubscription) -> ParallelOptions | None:
 
 
 def asked_changes(body: wire.SubscriptionChanges) -> Changes:
-    """Return the options that a body changes; raise `InvalidInput` for those that cannot change, and bad spans."""
+    """Return the options that a body changes.
+
+    Raises `InvalidInput` for one that never changes, or not by this request, and for what is no span.
+    """
     for name, field in _FIXED.items():
         if getattr(body, field) is not UNSET:
             raise InvalidInput(f"Field {name} of a subscription cannot change")

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from ams.core import coalescing
-from ams.core.coalescing import MAX_ITEMS, BatchedRequest, SharedRequest
 from ams.core.errors import LogUnavailable
+from ams.storage import coalescing
+from ams.storage.coalescing import MAX_ITEMS, BatchedRequest, SharedRequest
 from tests.support.waiting import wait_until_async
 
 

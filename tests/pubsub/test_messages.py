@@ -89,7 +89,7 @@ OUTSIDE_LIMITS: dict[str, tuple[list[dict[str, Any]], str]] = {
 }
 
 
-_LARGER = pytest.mark.embedded("on Kafka no message has more than 10 MB, which is refused as any other call is")
+_LARGER = pytest.mark.embedded("on Kafka no message has more than 10 MB")
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "4",
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.log.level": "ERROR",
-    # Spark's processes of Python answer late on a busy machine, and 15 s would end a run.
+    # Spark gives its processes of Python 15 s to answer, which may be too short on a busy machine.
     "spark.python.authenticate.socketTimeout": "120s",
     # Options whose names say that what they hold is secret, should a plan ever show them.
     "spark.redaction.regex": "(?i)secret|password|token|credential",

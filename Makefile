@@ -123,7 +123,7 @@ power-loss: .venv/dev ## Let power and calls fail under the log in N scenarios, 
 	@$(BIN)/python -m tests.faults.power_loss --scenarios $(if $(filter file,$(origin N)),20000,$(N)) $(if $(SEED),--seed $(SEED))
 
 simulate: .venv/dev ## Play the service in SEEDS simulated worlds, and shrink what fails to a story (SEEDS=1000 SEED=1 HOURS=0)
-	@$(BIN)/python -m simulation --seeds $(or $(SEEDS),1000) $(if $(SEED),--seed $(SEED)) $(if $(HOURS),--hours $(HOURS))
+	@$(BIN)/python -m simulation --seeds $(or $(SEEDS),1000) $(if $(SEED),--seed $(SEED)) $(if $(HOURS),--hours $(HOURS)) $(if $(NODES),--nodes $(NODES))
 
 fuzz: .venv/dev ## Ask the service N wrong things: no 5xx, every error in its envelope, memory flat (N=1000000)
 	@$(BIN)/python -m tests.fuzz.campaign --requests $(if $(filter file,$(origin N)),1000000,$(N))

@@ -63,10 +63,10 @@ def _in_order(lines: Iterable[str]) -> list[str]:
 
 
 def _disorder(texts: Iterable[str]) -> int:
-    """Count messages that came after a later one of their key; the same message may come again."""
+    """Count messages that came first after a later one of their key; they may come again from any of them on."""
     last: dict[str, int] = {}
     found = 0
-    for text in texts:
+    for text in dict.fromkeys(texts):
         key, number = text.split()[:2]
         found += int(number) < last.get(key, 0)
         last[key] = max(int(number), last.get(key, 0))

@@ -10,16 +10,17 @@ from types import MappingProxyType
 from typing import Any
 
 from ams.core.errors import OUTCOME_UNKNOWN, OutcomeUnknown
-from bench.connection import CLOSED, Address, Connection, Response, SerialClient, connect, request
+from bench.connection import CLOSED, Connection, Response, SerialClient, request
 from simulation.histories.attempts import Facts, Outcome
 from simulation.histories.client import LATE, Client, Kind, Tried, encoded, error_text
-from simulation.node import PORT, TOKEN, Node
+from simulation.node import TOKEN, Node
 
 ANSWER_SECONDS = 60.0
 """For any answer, whatever is slow meanwhile; an answer that takes longer breaks a law."""
 AGAIN_SECONDS = 0.2  # until a client tries to connect again
 HALF_CLOSED = 0.03  # share of requests after which the client sends nothing more
 FOREVER = float("inf")
+_ETAG = b"\r\netag: "
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 UNKNOWN_OUTCOMES = (OUTCOME_UNKNOWN, OutcomeUnknown.default_message)
 RIGHT_REFUSALS = ("wrong ack", "no ack pending", LATE)
@@ -30,8 +31,32 @@ class Traffic:
     """What all clients were told."""
 
     stopping: bool = False
+    patience: float = ANSWER_SECONDS  # in which each answer has to come
     answers: Counter[str] = field(default_factory=Counter)  # by outcome
     violations: list[str] = field(default_factory=list)
+
+
+class SimConnection(Connection):
+    """A connection that keeps the version that an answer names, and the bodies of those that come in chunks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.etag = ""
+        self._chunks = b""
+
+    def _take_head(self, head: bytes) -> None:
+        _, _, named = head.partition(_ETAG)
+        self.etag = named.partition(b"\r\n")[0].decode()
+        super()._take_head(head)
+
+    def _take_chunks(self, data: bytes) -> None:
+        self._chunks += data
+        super()._take_chunks(data)
+
+    def _finish(self, answer: Response) -> None:
+        if self._chunks:
+            answer, self._chunks = answer._replace(body=_without_framing(self._chunks)), b""
+        super()._finish(answer)
 
 
 class SimClient(Client):
@@ -43,8 +68,9 @@ class SimClient(Client):
         super().__init__(name, traffic)
         self.name, self.project, self.token = name, project, token
         self.resource = f"projects/{project}"
-        self._node, self._traffic, self._chance = node, traffic, chance
-        self._connection: Connection | None = None
+        self.node, self.traffic, self._chance = node, traffic, chance
+        self._connection: SimConnection | None = None
+        self.etag = ""  # the version that the last answer named
 
     async def attempt(
         self, name: str, path: str, body: object, kind: Kind = Kind.OTHER, *, method: str = "POST", **headers: str
@@ -63,18 +89,23 @@ class SimClient(Client):
         allowed: tuple[str, ...] = (),
         headers: Mapping[str, str] = NO_HEADERS,
     ) -> tuple[Tried, int]:
-        """Make one attempt; return with it the status of the answer, 0 without one. `allowed` errors are no fault."""
+        """Make one attempt; return with it the status of the answer, 0 without one. `allowed` errors are no fault.
+
+        A path is one in the client's project, unless it begins with `/v1/`.
+        """
         connection = await self._connected()
-        world = self._node.world
-        pieces = request(method, f"/v1/projects/{self.project}{path}", self.token, encoded(body), **headers)
+        world = self.node.world
+        whole = path if path.startswith("/v1/") else f"/v1/projects/{self.project}{path}"
+        pieces = request(method, whole, self.token, encoded(body), **headers)
         started = world.now
-        had_faults = self._node.has_disk_faults
+        had_faults = self.node.has_disk_faults
         answer = await self._answer(connection, pieces, f"{name} ({method} {self.project}{path})")
         ended = world.now
-        had_faults = had_faults or self._node.has_disk_faults
+        self.etag = connection.etag
+        had_faults = had_faults or self.node.has_disk_faults
         if answer.status == CLOSED:
             self.close()
-            self._traffic.answers["unknown"] += 1
+            self.traffic.answers["unknown"] += 1
             return Tried(Facts(request=name, started=started, ended=FOREVER, outcome=Outcome.UNKNOWN), None), CLOSED
         refusal = error_text(answer)
         if answer.status == 200:
@@ -83,8 +114,8 @@ class SimClient(Client):
             outcome = Outcome.UNKNOWN if refusal in UNKNOWN_OUTCOMES else Outcome.REFUSED
             ended = FOREVER if outcome is Outcome.UNKNOWN else ended
             self._judge(f"{name} ({method} {path})", answer, refusal, allowed, had_faults=had_faults)
-        self._traffic.answers[outcome.value] += 1
-        document = json.loads(answer.body) if outcome is Outcome.DONE and answer.body else None
+        self.traffic.answers[outcome.value] += 1
+        document = _read(answer.body) if outcome is Outcome.DONE else None
         return Tried(
             Facts(request=name, started=started, ended=ended, outcome=outcome), document, refusal
         ), answer.status
@@ -107,7 +138,7 @@ class SimClient(Client):
 
     async def _answer(self, connection: Connection, pieces: tuple[bytes, ...], said: str) -> Response:
         try:
-            async with asyncio.timeout(ANSWER_SECONDS):
+            async with asyncio.timeout(self.traffic.patience):
                 is_half_closed = self._chance.random() < HALF_CLOSED and not _waits(pieces)
                 if is_half_closed:
                     transport = connection._transport
@@ -118,15 +149,17 @@ class SimClient(Client):
                     self.close()
                 return answer
         except TimeoutError:
-            self._traffic.violations.append(f"deadline: {said} had no answer within {ANSWER_SECONDS:.0f} s")
+            self.traffic.violations.append(f"deadline: {said} had no answer within {self.traffic.patience:.0f} s")
             return Response(CLOSED)
 
-    async def _connected(self) -> Connection:
+    async def _connected(self) -> SimConnection:
         while True:
             if self._connection is not None and not self._connection.closed:
                 return self._connection
             try:
-                self._connection = await connect(Address("", PORT))
+                _, self._connection = await asyncio.get_running_loop().create_connection(
+                    SimConnection, "", self.node.port
+                )
             except OSError:
                 self._connection = None
                 await asyncio.sleep(AGAIN_SECONDS)
@@ -137,7 +170,22 @@ class SimClient(Client):
             return
         if had_faults and (answer.status == 429 or (answer.status >= 500 and answer.retry_after)):
             return  # a full disk leaves no project a share of it
-        self._traffic.violations.append(f"error: {said} was answered {answer.status} {refusal}")
+        self.traffic.violations.append(f"error: {said} was answered {answer.status} {refusal}")
+
+
+def _read(body: bytes) -> Any:
+    """Read a document, or one a line."""
+    if b"\n{" in body:
+        return [json.loads(line) for line in body.splitlines()]
+    return json.loads(body) if body else None
+
+
+def _without_framing(chunks: bytes) -> bytes:
+    found, rest = b"", chunks
+    while rest:
+        size, _, rest = rest.partition(b"\r\n")
+        found, rest = found + rest[: int(size, 16)], rest[int(size, 16) + 2 :]
+    return found
 
 
 def _waits(pieces: tuple[bytes, ...]) -> bool:

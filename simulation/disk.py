@@ -1,11 +1,12 @@
 """The disk of the node: in memory, and each call of it is a step that takes time.
 
-Real are only the files of SQLite and what else the node keeps beside the log; see `simulation.node`.
+The log and the databases are on it. Real are only the small files that the node keeps beside them; see
+`simulation.node`.
 """
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from simulation.threads import pause
@@ -25,16 +26,23 @@ class NodeDisk(UnreliableDisk):
         super().__init__(capacity=capacity)
         self._world = world
         self.slowness = 1.0  # how many times as long everything takes now
+        self.processes = 0  # how many have ended on it
+        self.locks: dict[str, Any] = {}  # of databases, by path; see `simulation.sqlite_files`
         self.during_sync = self._sync_slowly
 
     @property
-    def open_handles(self) -> int:
-        """How many handles are open."""
-        return len(self._handles)
+    def open_paths(self) -> list[str]:
+        """The files that are open, once for each handle."""
+        return sorted(path for path, _ in self._handles.values())
 
-    def exists(self, path: str) -> bool:
-        """Return whether a file is there; databases are real files."""
-        return os.path.exists(path) if path.endswith(".db") else super().exists(path)
+    def forget(self, handle: int) -> None:
+        """Close a handle in no time, whatever fails."""
+        self._handles.pop(handle, None)
+        self._heard.pop(handle, None)
+
+    def draws(self, share: float) -> bool:
+        """Draw whether one of many does something."""
+        return self._world.chance.random() < share
 
     def make_durable(self, folder: str) -> None:
         """Make a folder and its parents, and have them for ever."""
@@ -43,6 +51,15 @@ class NodeDisk(UnreliableDisk):
             folder = os.path.dirname(folder)
             super().sync_folder(folder)
 
+    def keep(self, path: str, content: bytes) -> None:
+        """Have a file on stable storage, in no time."""
+        self.make_durable(os.path.dirname(path))
+        handle = UNTIMED["open"](self, path, create=True)
+        UNTIMED["write"](self, handle, content, 0)
+        super().sync(handle)
+        super().sync_folder(os.path.dirname(path))
+        self.forget(handle)
+
     def leave(self, size: int) -> None:
         """Let others have all of the disk but so many bytes."""
         self.capacity = self._used() + size
@@ -50,6 +67,8 @@ class NodeDisk(UnreliableDisk):
     def halt(self) -> None:
         """Fail each call from now on: the process is gone, or the power."""
         self.stop_at = self.changes
+        self.processes += 1
+        self.locks.clear()
 
     def revive(self) -> None:
         """Go on after the end of a process: all it wrote is seen, and nothing more is durable than it was."""
@@ -77,6 +96,9 @@ def _timed(call: Callable[..., Any]) -> Callable[..., Any]:
 
     return timed
 
+
+UNTIMED: Mapping[str, Callable[..., Any]] = {name: getattr(UnreliableDisk, name) for name in _CALLS}
+"""The calls as they are without taking time."""
 
 for _name in _CALLS:
     setattr(NodeDisk, _name, _timed(getattr(UnreliableDisk, _name)))

@@ -25,6 +25,13 @@ Ts = TypeVarTuple("Ts")
 Context = contextvars.Context | None
 
 
+class SimTimer(TimerHandle):
+    """A timer, and the event that it is in the world."""
+
+    __slots__ = ("event",)
+    event: "Event"
+
+
 class SimLoop(AbstractEventLoop):
     """The event loop of one process."""
 
@@ -45,9 +52,7 @@ class SimLoop(AbstractEventLoop):
         """Have the next callback run soon, if there is one."""
         if self._ready and self._turn is None and not self.is_blocked:
             process = self.process
-            delay = process.draw(process.world.latencies.callback)
-            if process.paused_until > process.now and not process.is_dying:
-                delay += process.paused_until - process.now
+            delay = process.draw(process.world.latencies.callback) + process.pause_left
             self._turn = process.after(delay, self._run_one, f"callback {self._ready[0][1]}")
 
     def _run_one(self) -> None:
@@ -110,9 +115,9 @@ class SimLoop(AbstractEventLoop):
     def call_at(
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context = None
     ) -> TimerHandle:
-        handle = TimerHandle(when, callback, args, self, context)
+        handle = SimTimer(when, callback, args, self, context)
         name = getattr(callback, "__qualname__", type(callback).__name__)
-        self.process.after(when - self.time(), lambda: self._add(handle, name), f"timer {name}")
+        handle.event = self.process.after(when - self.time(), lambda: self._add(handle, name), f"timer {name}")
         return handle
 
     def _add(self, handle: Handle, name: str) -> None:
@@ -121,7 +126,9 @@ class SimLoop(AbstractEventLoop):
             self.go_on()
 
     def _timer_handle_cancelled(self, handle: TimerHandle) -> None:
-        """Do nothing: a timer that was cancelled is passed over when it is due."""
+        """Let nothing happen when it is due."""
+        if isinstance(handle, SimTimer):
+            handle.event.cancel()
 
     def time(self) -> float:
         return self.process.now
@@ -201,10 +208,16 @@ class SimLoop(AbstractEventLoop):
         return await sock.attach(self, protocol), protocol
 
     async def create_connection(  # type: ignore[override]
-        self, protocol_factory: Callable[[], asyncio.Protocol], host: str, port: int, **how: Any
+        self,
+        protocol_factory: Callable[[], asyncio.Protocol],
+        host: str = "",
+        port: int = 0,
+        *,
+        sock: "SimSocket | None" = None,
+        **how: Any,
     ) -> tuple[asyncio.Transport, asyncio.Protocol]:
-        """Connect to a port of the simulated network. Raises `OSError`."""
-        sock = await self.process.world.network.connect(self.process, port)
+        """Connect to a port of the simulated network, or go on with what is connected. Raises `OSError`."""
+        sock = sock or await self.process.world.network.connect(self.process, port)
         protocol = protocol_factory()
         return await sock.attach(self, protocol), protocol
 

@@ -94,7 +94,7 @@ class Faults:
             chance.choice((errno.EIO, errno.ENOSPC)),
             after=chance.randint(0, 12),
             times=chance.choice((1, 1, 2, 3, 100)),
-            where=chance.choice(("", ".log", ".idx")),
+            where=chance.choice(("", ".log", ".idx", ".img", "/cursors/", "registry.db")),
         )
         self._after(chance.uniform(*LASTING_SECONDS), self._repair, "the disk is repaired")
 

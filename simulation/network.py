@@ -1,6 +1,7 @@
 """Connections in virtual time: packets cut anywhere that arrive in order, ends, half-closes, resets and losses."""
 
 import asyncio
+import contextlib
 import errno
 import itertools
 import random
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 HIGH_WATER = 64 * 1024  # bytes of a connection that wait to be read, before its writer is asked to pause
 CONNECT_SECONDS = 1.0  # after which a machine that is off is given up
+NEAR_SECONDS = (50e-6, 1e-3)
 ADDRESS = "10.0.0.{}"
 
 END, RESET = "end", "reset"
@@ -211,6 +213,9 @@ class ListeningSocket:
     def getsockname(self) -> tuple[str, int]:
         return ADDRESS.format(1), self.port
 
+    def close(self) -> None:
+        """Do nothing: a port is closed with its process."""
+
     def accept(self) -> tuple[SimSocket, tuple[str, int]]:
         """Return the next connection; raise `BlockingIOError` when there is none."""
         if not self.waiting:
@@ -218,6 +223,20 @@ class ListeningSocket:
         sock = self.waiting.popleft()
         self.look()
         return sock, sock.get_extra_info("peername")
+
+    async def serve(self, factory: Callable[[], asyncio.Protocol]) -> None:
+        """Give each connection a protocol of its own, until this is cancelled."""
+        loop = self.process.loop
+        has_come = asyncio.Event()
+        loop.add_reader(self.port, has_come.set)
+        try:
+            while True:
+                has_come.clear()
+                while self.waiting:
+                    await self.accept()[0].attach(loop, factory())
+                await has_come.wait()
+        finally:
+            loop.remove_reader(self.port)
 
     def look(self) -> None:
         """Tell the event loop that a connection waits, if one does."""
@@ -232,6 +251,9 @@ class Network:
         self.world = world
         self.open: dict[SimSocket, None] = {}  # ends of connections that are not lost, in the order they were made
         self.slowness = 1.0  # how many times as long everything takes now
+        self._cut: list[frozenset[str]] = []  # pairs of machines between which nothing arrives
+        self._held: list[tuple[str, str, SimProcess | None, Callable[[], None], str]] = []  # until there is a way again
+        self.proxies: dict[int, Callable[[], int]] = {}  # ports behind which others are chosen, one each time
         self._listening: dict[int, ListeningSocket] = {}
         self._ports = itertools.count(40_000)
 
@@ -244,7 +266,10 @@ class Network:
     async def connect(self, process: "SimProcess", port: int) -> SimSocket:
         """Return this process's end of a new connection. Raises `OSError`."""
         await asyncio.sleep(self._latency(self.world.chance))
-        listening = self._listening.get(port)
+        listening = self._listening.get(self.proxies[port]() if port in self.proxies else port)
+        if listening is not None and self.is_cut(process.machine, listening.process.machine):
+            await asyncio.sleep(CONNECT_SECONDS)
+            raise ConnectionError(errno.EHOSTUNREACH, "No route to host")
         if listening is None:
             raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
         here, there = (ADDRESS.format(2), next(self._ports)), listening.getsockname()
@@ -262,7 +287,52 @@ class Network:
             latency = self._latency(sender.chance)
             moment = self.world.now + latency if at_once else sender.arrival_of(latency)
             said = f"packet of {len(piece)}" if isinstance(piece, bytes) else piece
-            to.process.at(moment, _arrival(to, piece), said)
+            self.deliver(sender.process.machine, to.process.machine, to.process, moment, _arrival(to, piece), said)
+
+    def deliver(
+        self, here: str, there: str, owner: "SimProcess | None", moment: float, action: Callable[[], None], label: str
+    ) -> None:
+        """Have something arrive at another machine, or wait while there is no way to it, as what is sent again does."""
+        if self.is_cut(here, there):
+            self._held.append((here, there, owner, action, label))
+        elif owner is None:
+            self.world.timeline.at(moment, action, label, None)
+        else:
+            owner.at(moment, action, label)
+
+    def is_listening(self, port: int) -> bool:
+        """Return whether somebody takes connections at a port."""
+        return port in self._listening
+
+    def is_cut(self, here: str, there: str) -> bool:
+        """Return whether there is no way between two machines now."""
+        return bool(self._cut) and frozenset((here, there)) in self._cut
+
+    def part(self, here: str, there: str) -> None:
+        """Let nothing arrive between two machines, either way."""
+        self._cut.append(frozenset((here, there)))
+
+    def join(self, here: str, there: str) -> None:
+        """Let all arrive again, and what was sent meanwhile over connections that still stand."""
+        with contextlib.suppress(ValueError):  # all were joined before
+            self._cut.remove(frozenset((here, there)))
+        self._release()
+
+    def join_all(self) -> None:
+        """Let all arrive again everywhere."""
+        self._cut.clear()
+        self._release()
+
+    def _release(self) -> None:
+        held, self._held = self._held, []
+        latency = self._latency(self.world.chance)
+        for here, there, owner, action, label in held:
+            if owner is None or not owner.is_dying:
+                self.deliver(here, there, owner, self.world.now + latency, action, label)
+
+    def near_latency(self, chance: random.Random) -> float:
+        """Draw how long something takes on its way between servers, however far clients are."""
+        return self.world.draw(NEAR_SECONDS, chance) * self.slowness
 
     def cut(self, sock: SimSocket) -> None:
         """Lose a connection: each end hears of it at a moment of its own, and nothing arrives any more."""

@@ -1,27 +1,28 @@
 """The service as one process of a world: started, killed, cut off from power, paused, started again, stopped in order.
 
-Real are all of the service, its SQLite databases and its small files, which lie in a temporary folder; simulated are
-the log's disk, time, threads and the network. A crash may come between any two steps. Of the databases it leaves what a
-kill leaves: all that was committed. That a power cut leaves that too is what SQLite promises and what
-`tests/faults/test_sqlite_power_loss.py` holds it to, call by call.
+Real are all of the service, SQLite, and its small files, which lie in a temporary folder; simulated are the disk of the
+log and of the databases, time, threads and the network. A crash may come between any two steps, also between two calls
+that SQLite makes of the disk within a commit.
 """
 
 import asyncio
 import os
 import shutil
+from collections import Counter
 
 from ams.app.serving import State, serve_api
 from ams.app.wiring import Service, service
 from ams.core.clock import Milliseconds
 from ams.core.settings import Bytes, Seconds, Settings
 from ams.core.supervisor import Supervisor
+from simulation.coverage import met_by_crash
 from simulation.disk import NodeDisk
 from simulation.network import ListeningSocket
 from simulation.process import SimProcess
 from simulation.seams import START_OF_TIME, LogEvent
 from simulation.world import World
 
-PORT = 8080
+PORT, PUBSUB_PORT = 8080, 8085
 DISK_BYTES = 1 << 40
 TOKEN = "service-token"  # noqa: S105 - of a world
 RESTART_SECONDS = (0.05, 2.0)
@@ -53,6 +54,9 @@ class NodeClock:
 class Node:
     """The machine of the service."""
 
+    port = PORT
+    name = "node"
+
     def __init__(self, world: World, folder: str, settings: Settings) -> None:
         self.world, self.network, self.folder, self.settings = world, world.network, folder, settings
         self.disk = NodeDisk(world, DISK_BYTES)
@@ -64,6 +68,7 @@ class Node:
         self.ends: list[float] = []  # when it ended, each time
         self.left: list[str] = []  # what orderly stops left open
         self.has_disk_faults = False  # whether calls of the disk fail, so that it may give up
+        self.met: Counter[str] | None = None  # counts points that crashes meet
         self.defects: list[str] = []  # what the log of the service says that it never should
         self._stop = asyncio.Event()
         self._is_stopping = False
@@ -80,8 +85,8 @@ class Node:
         """Start the service as a new process."""
         if self.life is not None or self._is_stopping:
             return
-        life = self.life = SimProcess(self.world, f"node{len(self.ends)}")
-        sock = self.network.listen(life, PORT)
+        life = self.life = SimProcess(self.world, f"{self.name}{len(self.ends)}", self.name)
+        sock = self.network.listen(life, self.port)
         before, SimProcess.current = SimProcess.current, life
         task = life.loop.create_task(self._serve(life, sock))
         SimProcess.current = before
@@ -117,7 +122,7 @@ class Node:
         if self.life is not life:
             return
         self._note_leaks(life)
-        self.network.end(life)
+        self.lose_connections(life)
         life.end()
         self.life = None
         self.disk.revive()
@@ -132,11 +137,13 @@ class Node:
         if life.loop.is_blocked:
             self.world.after(BLOCKED_SECONDS, lambda: self.crash(power=power), "crash a little later")
             return
+        if self.met is not None:
+            self.met.update(set(met_by_crash(self)))
         down = self.world.draw(RESTART_SECONDS)
         self.disk.halt()
+        self.lose_connections(life, hear_after=down if power else None)
         kept = f"{self.folder}.kept"
         shutil.copytree(self.folder, kept, ignore=shutil.ignore_patterns("*-shm"))
-        self.network.end(life, hear_after=down if power else None)
         self.service, self.life = None, None
         life.die()
         if power:
@@ -146,6 +153,19 @@ class Node:
         os.rename(kept, self.folder)
         self.ends.append(self.world.now)
         self.world.after(down, self.boot, "start again")
+
+    def leave(self) -> None:
+        """Be gone from the world, for good."""
+        self._is_stopping = True
+        life, self.life, self.service = self.life, None, None
+        if life is not None:
+            self.disk.halt()
+            self.lose_connections(life)
+            life.die()
+
+    def lose_connections(self, life: SimProcess, hear_after: float | None = None) -> None:
+        """Close all that a process had open; others hear of it soon, or after so many seconds."""
+        self.network.end(life, hear_after=hear_after)
 
     def pause(self, seconds: float) -> None:
         """Let the machine run something else for so long."""
@@ -179,8 +199,8 @@ class Node:
         threads = [each.name for each in life.threads if not each.has_ended]
         own = [each for each in threads if not each.startswith("worker")]  # of the event loop's own pool
         found += [f"threads were left: {own}"] if own else []
-        if self.disk.open_handles and not self.has_disk_faults:
-            found.append(f"{self.disk.open_handles} files of the log were left open")
+        if self.disk.open_paths and not self.has_disk_faults:
+            found.append(f"files were left open: {self.disk.open_paths}")
         found += [f"nobody took an exception: {each}" for each in life.troubles]
         self.left += [f"leak: {each}" for each in found]
 

@@ -18,8 +18,9 @@ class SimProcess:
 
     current: ClassVar["SimProcess | None"] = None  # whose event loop runs a callback now
 
-    def __init__(self, world: World, name: str) -> None:
+    def __init__(self, world: World, name: str, machine: str = "") -> None:
         self.world, self.name = world, name
+        self.machine = machine or name
         self.timeline = world.timeline
         self.threads: list[SimThread] = []
         self.is_dying = False
@@ -46,6 +47,11 @@ class SimProcess:
     def at(self, moment: float, action: Callable[[], None], label: str) -> Event:
         """Have something happen at a moment in this process, unless it ends before."""
         return self.timeline.at(moment, action, f"{self.name} {label}", self)
+
+    @property
+    def pause_left(self) -> float:
+        """Seconds until the machine runs this process again."""
+        return 0.0 if self.is_dying else max(self.paused_until - self.now, 0.0)
 
     def draw(self, span: tuple[float, float]) -> float:
         """Draw how long something takes; what is left of a dead process changes no chance of the world's."""

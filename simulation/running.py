@@ -12,21 +12,26 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from ams.core.settings import Settings
+from simulation import backups
 from simulation.clients import SimClient, Traffic
 from simulation.faults import Faults
 from simulation.histories.parallel_laws import Parallel
 from simulation.histories.scene import is_at_end
 from simulation.laws import broken_laws, left_over
-from simulation.node import PULL_WAIT_SECONDS, Node, settings_for
+from simulation.node import PUBSUB_PORT, PULL_WAIT_SECONDS, Node, settings_for
+from simulation.operations import pushing
 from simulation.process import SimProcess
-from simulation.scenario import OF_THE_CLOCK, PROFILES, PROJECTS, SLOWING, Operation, Scenario
+from simulation.scenario import BY_GOOGLE, BY_PUSH, OF_THE_CLOCK, PROFILES, PROJECTS, SLOWING, Operation, Scenario
 from simulation.seams import installed
+from simulation.sqlite_files import sqlite_files
 from simulation.workload import Actor, Stage
 from simulation.world import World
 
 MAX_EVENTS = 3_000_000
 START_SECONDS = 120.0  # until the service has to be ready when nothing goes wrong any more
 DRAIN_SECONDS = 600.0
+CALM_SECONDS = 20.0  # for any answer, when nothing goes wrong any more
 ROOT = "/dev/shm" if os.path.isdir("/dev/shm") else None  # noqa: S108 - a sync costs nothing there
 
 
@@ -42,53 +47,86 @@ class Result:
     requests: Counter[str] = field(default_factory=Counter)  # by outcome
     kills: int = 0
     power_cuts: int = 0
+    partitions: int = 0
     seconds: float = 0.0  # of simulated time
+    met: Counter[str] = field(default_factory=Counter)  # points of the program that crashes have met, if asked for
+
+    def take(self, world: World, traffic: Traffic) -> None:
+        """Note how a run was."""
+        self.digest, self.trace, self.events = world.trace.digest(), world.trace.lines, world.trace.count
+        self.requests, self.seconds = traffic.answers, world.now
 
 
-def run(scenario: Scenario, *, keeps_trace: bool = False) -> Result:
-    """Play a scenario; raises nothing."""
+def broke_off(caught: BaseException) -> str:
+    """Return what a run tells that could not go on."""
+    error = caught
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    places = traceback.extract_tb(error.__traceback__)
+    said = " < ".join(f"{each.name}:{each.lineno}" for each in reversed(places[-4:]))
+    return f"broke off: {type(error).__name__}: {error} ({said})"
+
+
+def run(scenario: Scenario, *, keeps_trace: bool = False, covers: bool = False) -> Result:
+    """Play a scenario; raises nothing. With `covers` the result says which points crashes have met."""
     world = World(scenario.seed, PROFILES[scenario.profile], keeps_trace=keeps_trace)
     result, traffic = Result(scenario), Traffic()
-    with _folder() as folder, _without_collections():
-        node = Node(world, folder, settings_for(folder))
+    with folder_of_a_run() as folder, without_collections():
+        node = Node(world, folder, _settings(scenario, folder))
         faults = Faults(node)
-        with installed(world, node.note):
+        if covers:
+            node.met = result.met
+        with (
+            installed(world, node.note, answers_google=scenario.has(BY_GOOGLE)),
+            sqlite_files().mounted(folder, node.disk),
+        ):
             clients = SimProcess(world, "clients")
             try:
-                play = _Play(scenario, node, faults, traffic)
+                play = Play(scenario, node, faults, traffic)
                 result.violations += clients.run(play.run(), MAX_EVENTS)
                 node.stop_for_good()
-            except Exception as caught:
-                error: BaseException = caught
-                while isinstance(error, BaseExceptionGroup):
-                    error = error.exceptions[0]
-                places = traceback.extract_tb(error.__traceback__)
-                said = " < ".join(f"{each.name}:{each.lineno}" for each in reversed(places[-4:]))
-                result.violations.append(f"broke off: {type(error).__name__}: {error} ({said})")
+            except Exception as error:
+                result.violations.append(broke_off(error))
                 if node.life is not None:
                     node.disk.halt()
                     node.life.die()
             clients.die()
         result.violations += [*traffic.violations, *node.defects, *node.left, *clients.troubles]
-    result.digest, result.trace, result.events = world.trace.digest(), world.trace.lines, world.trace.count
-    result.requests, result.seconds = traffic.answers, world.now
+    result.take(world, traffic)
     result.kills, result.power_cuts = faults.kills, faults.power_cuts
     return result
 
 
-class _Play:
+def _settings(scenario: Scenario, folder: str) -> Settings:
+    changes: dict[str, object] = {}
+    if scenario.has(BY_GOOGLE):
+        changes |= {"pubsub_port": PUBSUB_PORT, "trusted_proxies": pushing.ALLOWED}
+    if scenario.has(BY_PUSH):
+        changes |= {"push_enabled": True, "push_allow": pushing.ALLOWED}
+    return settings_for(folder, **changes)
+
+
+class Play:
+    """A scenario in play: its clients, its faults, and its end."""
+
+    client_type = SimClient
+    slowing = SLOWING
+
     def __init__(self, scenario: Scenario, node: Node, faults: Faults, traffic: Traffic) -> None:
         self._scenario, self._node, self._faults, self._traffic = scenario, node, faults, traffic
         kinds = {each.kind for each in scenario.faults}
-        has_pauses, self._has_right_clock = bool(kinds & SLOWING), not kinds & OF_THE_CLOCK
-        self._stages = [Stage(project, node, traffic, has_pauses) for project in PROJECTS]
+        has_pauses, has_right_clock = bool(kinds & self.slowing), not kinds & OF_THE_CLOCK
+        self._stages = [
+            Stage(project, node, traffic, has_pauses, has_right_clock, uses=scenario.kinds) for project in PROJECTS
+        ]
 
     async def run(self) -> list[str]:
+        """Play it to its end; return the laws that were broken."""
         node = self._node
         node.boot()
         admins = [self._client(f"{stage.project}-admin", stage) for stage in self._stages]
         for stage, admin in zip(self._stages, admins, strict=True):
-            await stage.prepare(admin)
+            await self.prepare(admin, stage)
         began = node.world.now
         async with asyncio.TaskGroup() as group:
             for number in range(self._scenario.clients):
@@ -96,17 +134,26 @@ class _Play:
                 group.create_task(self._act(number, operations, began))
         self._faults.cease()
         await self._until_ready()
+        self._traffic.patience = CALM_SECONDS
         violations: list[str] = []
         for stage, admin in zip(self._stages, admins, strict=True):
-            last = Actor(stage, admin, random.Random(stage.project), is_first=False)
-            await last.look()
-            if self._has_right_clock:
-                await last.read_brief()
-            await self._drain(stage)
+            await stage.end(admin)
+            await self.drain(stage)
             violations += [f"project {stage.project}: {each}" for each in await broken_laws(stage, admin)]
             admin.close()
         await asyncio.sleep(PULL_WAIT_SECONDS)
-        return [*violations, *left_over(node)]
+        if copy := next((stage.copy for stage in self._stages if stage.copy is not None), None):
+            violations += await backups.broken_laws(copy, node, self._stages, self._traffic)
+        return [*violations, *self.left()]
+
+    async def prepare(self, admin: SimClient, stage: Stage) -> None:
+        """Make what is always there."""
+        await stage.prepare(admin)
+
+    def left(self) -> list[str]:
+        """Return what is on lease or waits although nothing is left to be worked on."""
+        deliveries = sum(len(stage.shadow(pushing.Pushed).receivers) for stage in self._stages)
+        return list(left_over(self._node, deliveries))
 
     async def _act(self, number: int, operations: list[Operation], began: float) -> None:
         stage = self._stages[number % len(self._stages)]
@@ -127,7 +174,7 @@ class _Play:
                 raise AssertionError("liveness: the service is not ready although nothing goes wrong any more")
             await asyncio.sleep(0.1)
 
-    async def _drain(self, stage: Stage) -> None:
+    async def drain(self, stage: Stage) -> None:
         """Work until nothing is left of the parallel subscriptions."""
         async with asyncio.TaskGroup() as group:
             for kind in stage.kinds:
@@ -149,11 +196,12 @@ class _Play:
 
     def _client(self, name: str, stage: Stage) -> SimClient:
         chance = random.Random(f"{self._scenario.seed} {name}")
-        return SimClient(name, self._node, self._traffic, stage.project, chance)
+        return self.client_type(name, self._node, self._traffic, stage.project, chance)
 
 
 @contextlib.contextmanager
-def _folder() -> Iterator[str]:
+def folder_of_a_run() -> Iterator[str]:
+    """Give a folder for the files of one run, in memory where that can be."""
     root = tempfile.mkdtemp(prefix="ams-world-", dir=ROOT)
     try:
         yield os.path.join(root, "node")
@@ -162,7 +210,7 @@ def _folder() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _without_collections() -> Iterator[None]:
+def without_collections() -> Iterator[None]:
     """Let nothing be finalized at a moment that the run before decides."""
     was = gc.isenabled()
     gc.collect()

@@ -18,8 +18,12 @@ PROJECTS = ("A", "B")
 OPERATIONS: Mapping[str, int] = MappingProxyType(
     {
         "publish": 10, "publish with a key": 5, "publish many": 2, "publish ordered": 6, "publish brief": 2,
-        "consume": 10, "wait and consume": 3, "seek": 2, "work": 12, "wait and work": 3, "read brief": 1,
-        "churn a topic": 4, "churn a subscription": 3, "change access": 2, "look": 3, "let time pass": 1,
+        "consume": 10, "wait and consume": 3, "seek": 2, "work": 12, "wait and work": 3, "work late": 4,
+        "read brief": 1, "back up": 1,
+        "churn a topic": 4, "churn a subscription": 4, "use what is new": 5, "change access": 2, "look": 2,
+        "publish again": 2, "read a range": 1, "move": 8, "change a schema": 3, "publish checked": 2,
+        "change a list": 4, "change a login": 3, "publish to push": 4, "work by Google": 5, "stream by Google": 3,
+        "publish by Google": 3, "let time pass": 1,
     }
 )  # fmt: skip
 """Operations and how often each comes, against the others."""
@@ -32,8 +36,12 @@ FAULTS: Mapping[str, int] = MappingProxyType(
 )  # fmt: skip
 
 OF_THE_CLOCK = frozenset({"set the clock", "drift"})
-BY_THE_CLOCK = frozenset({"seek", "read brief"})
-"""Operations whose laws hold by a clock that is right: grace after a restart, and retention."""
+BY_GOOGLE = frozenset({"work by Google", "stream by Google", "publish by Google"})
+OF_BRIEF = frozenset({"publish brief", "read brief"})
+OF_SCHEMAS = frozenset({"change a schema", "publish checked"})
+BY_PUSH = frozenset({"publish to push"})
+BY_THE_CLOCK = frozenset({"seek", "read brief", "publish again"})
+"""Operations whose laws hold by a clock that is right: grace after a restart, retention, how long keys are known."""
 AIM_SECONDS = (0.002, 0.008, 0.03)  # after an operation began, on the average of a seed, until a fault comes
 SLOWING = frozenset({"pause", "slow disk", "slow network", "failing disk", "full disk"})
 """Faults after which nothing is promised to come soon."""
@@ -93,6 +101,15 @@ class Scenario:
             faults=tuple(each for place, each in enumerate(self.faults) if place not in faults),
         )
 
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The kinds of its operations."""
+        return frozenset(each.kind for each in self.operations)
+
+    def has(self, kinds: frozenset[str]) -> bool:
+        """Return whether an operation of these kinds is in it."""
+        return bool(self.kinds & kinds)
+
     def story(self) -> str:
         """Return it as lines: operations in the order of time, each with the faults that come after it began."""
         lines = []
@@ -102,11 +119,17 @@ class Scenario:
         return "\n".join(lines)
 
 
-def scenario_of(seed: int, hours: float = 0.0) -> Scenario:
+def scenario_of(
+    seed: int,
+    hours: float = 0.0,
+    *,
+    all_operations: Mapping[str, int] = OPERATIONS,
+    all_faults: Mapping[str, int] = FAULTS,
+) -> Scenario:
     """Make a scenario; `hours` is how long its operations are spread over, 0 for some seconds."""
     chance = random.Random(f"scenario {seed}")
-    kinds = _some(chance, OPERATIONS, least=4)
-    faults = _some(chance, FAULTS, least=1)
+    kinds = _some(chance, all_operations, least=4)
+    faults = _some(chance, all_faults, least=1)
     if faults.keys() & OF_THE_CLOCK:
         kinds = {name: weight for name, weight in kinds.items() if name not in BY_THE_CLOCK}
     clients = chance.randint(2, 7)

@@ -22,11 +22,14 @@ from unittest import mock
 import structlog
 
 import ams.app.serving  # so that all modules of the program are there to be looked at
-from ams.storage.cursors import sqlite as cursors
+from ams.app.backup import taking
+from ams.push import connecting
+from ams.storage.database import sqlite as database
 from ams.storage.database.sqlite import SqliteStore
 from ams.storage.log.embedded.segment import Open
 from ams.web.fair_scheduler import FairScheduler
 from simulation.process import SimProcess
+from simulation.sqlite_files import sqlite_files
 from simulation.threads import SimExecutor, SimLock, SimQueue, SimThread, pause
 from simulation.world import World
 
@@ -60,13 +63,20 @@ class _SimTime(ModuleType):
         """Return the time of day."""
         return START_OF_TIME + self._world.now
 
+    def sleep(self, seconds: float) -> None:
+        """Let time pass for the thread at work."""
+        pause(seconds)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(time, name)
 
 
 @contextlib.contextmanager
-def installed(world: World, note: Callable[[LogEvent], None]) -> Iterator[None]:
+def installed(world: World, note: Callable[[LogEvent], None], *, answers_google: bool = False) -> Iterator[None]:
     """Let the program take time, threads and chance from a world; `note` is called with each line of its log."""
+    if answers_google:  # before the modules of the program are looked through
+        import ams.app.wiring.pubsub as _pubsub
+        from simulation.google import answering, listen
     chance = random.Random(world.chance.random())
     simulated_time = _SimTime(world)
     threads = SimpleNamespace(Thread=SimThread, Lock=SimLock, RLock=threading.RLock, Event=threading.Event)
@@ -92,10 +102,18 @@ def installed(world: World, note: Callable[[LogEvent], None]) -> Iterator[None]:
                     stack.enter_context(mock.patch.object(module, name, by_identity[id(value)]))
         stack.enter_context(mock.patch.object(os, "urandom", random_bytes))
         stack.enter_context(mock.patch("secrets.token_hex", lambda size=16: random_bytes(size).hex()))
-        # SQLite is real and takes no time of the world; what it does for the disk takes as long as a sync, and a crash
-        # may come before the commit, and after it and before anybody knows.
-        stack.enter_context(mock.patch.object(cursors, "store", _lasting(world, vars(cursors)["store"])))
+        # What SQLite reads and computes takes no time of the world: others go on before it and after it.
         stack.enter_context(mock.patch.object(SqliteStore, "_attempt", _lasting(world, SqliteStore._attempt)))
+        stack.enter_context(mock.patch.object(database, "make_private", sqlite_files().make_file))
+        stack.enter_context(mock.patch.object(database, "Disk", sqlite_files))
+        databases = SimpleNamespace(path=SimpleNamespace(exists=sqlite_files().exists))
+        stack.enter_context(mock.patch.object(taking, "os", databases))
+        if answers_google:
+            stack.enter_context(mock.patch.multiple(_pubsub, answering=answering, listen=listen))
+        # Connections to receivers of push are the world's, and without TLS.
+        stack.enter_context(mock.patch.object(connecting, "connected", _connected))
+        stack.enter_context(mock.patch.object(connecting, "secured", _unsecured))
+        stack.enter_context(mock.patch("ams.app.wiring.push.trust"))
         # Two that took theirs when their class was made.
         stack.enter_context(mock.patch.object(FairScheduler.__init__, "__defaults__", (simulated_time.perf_counter,)))
         stack.enter_context(mock.patch.object(Open, "__post_init__", _with_lock(Open.__post_init__)))
@@ -113,12 +131,25 @@ def installed(world: World, note: Callable[[LogEvent], None]) -> Iterator[None]:
 
 def _lasting(world: World, work: Callable[..., Any]) -> Callable[..., Any]:
     def lasting(*given: Any) -> Any:
-        pause(world.draw(world.latencies.sync) / 2)
+        pause(world.draw(world.latencies.disk))
         result = work(*given)
-        pause(world.draw(world.latencies.sync) / 2)
+        pause(world.draw(world.latencies.disk))
         return result
 
     return lasting
+
+
+async def _connected(_address: object, port: int) -> Any:
+    try:
+        process = SimProcess.running()
+        return await process.world.network.connect(process, port)
+    except OSError as error:
+        raise connecting.Unreachable(connecting.of_socket(error)) from error
+
+
+async def _unsecured(plain: Any, _trust: object, _host: str) -> Any:
+    _, wire = await SimProcess.running().loop.create_connection(connecting._Wire, sock=plain)
+    return connecting.Stream(wire)  # type: ignore[arg-type]
 
 
 def _is_dying() -> bool:

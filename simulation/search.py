@@ -13,6 +13,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 
+from simulation import coverage
 from simulation.running import Result, run
 from simulation.scenario import Scenario, scenario_of
 
@@ -20,7 +21,7 @@ SHRINK_SECONDS = 120.0
 SHOWN = 5  # violations of a run, and failing seeds of a search, that are told in full
 _OF_PROJECT = re.compile(r"^project \w+: ")
 
-Play = Callable[[Scenario], Result]
+Play = Callable[..., Result]
 
 
 @dataclass
@@ -35,6 +36,7 @@ class Total:
     seconds: float = 0.0
     events: int = 0
     failed: list[int] = field(default_factory=list)
+    met: Counter[str] = field(default_factory=Counter)
 
     def add(self, result: Result) -> None:
         """Count a run."""
@@ -45,6 +47,7 @@ class Total:
         self.power_cuts += result.power_cuts
         self.seconds += result.seconds
         self.events += result.events
+        self.met += result.met
         if result.violations:
             self.failed.append(result.scenario.seed)
 
@@ -98,46 +101,61 @@ def story_of(scenario: Scenario, violations: Sequence[str]) -> str:
     )
 
 
-def play_seed(seed: int, hours: float) -> Result:
+def game_of(nodes: int) -> tuple[Callable[[int, float], Scenario], Play]:
+    """Return what makes scenarios of so many nodes, and what plays them."""
+    if nodes == 1:
+        return scenario_of, run
+    from simulation.cluster.running import cluster_scenario_of, run_cluster  # loads the drivers of what nodes share
+
+    return cluster_scenario_of, run_cluster
+
+
+def play_seed(seed: int, hours: float, nodes: int = 1, *, covers: bool = False) -> Result:
     """Play one seed; the result is small enough to be sent between processes."""
-    return dataclasses.replace(run(scenario_of(seed, hours)), trace=[])
+    make, play = game_of(nodes)
+    return dataclasses.replace(play(make(seed, hours), covers=covers), trace=[])
 
 
-def results(seeds: Sequence[int], hours: float, jobs: int) -> Iterator[Result]:
+def results(seeds: Sequence[int], hours: float, jobs: int, nodes: int = 1, *, covers: bool = False) -> Iterator[Result]:
     """Yield the result of each seed."""
     if jobs == 1 or len(seeds) == 1:
-        yield from (play_seed(seed, hours) for seed in seeds)
+        yield from (play_seed(seed, hours, nodes, covers=covers) for seed in seeds)
         return
     with ProcessPoolExecutor(jobs) as pool:
-        yield from pool.map(partial(play_seed, hours=hours), seeds, chunksize=4)
+        yield from pool.map(partial(play_seed, hours=hours, nodes=nodes, covers=covers), seeds, chunksize=4)
 
 
-def search(seeds: Sequence[int], *, hours: float, jobs: int, shrinks: bool) -> Total:
-    """Play all seeds, and tell those that fail."""
+def search(
+    seeds: Sequence[int], *, hours: float, jobs: int, shrinks: bool, nodes: int = 1, covers: bool = False
+) -> Total:
+    """Play all seeds, and tell those that fail; with `covers` also which points of the program crashes have met."""
     total, began = Total(), time.monotonic()
     said = began
-    for result in results(seeds, hours, jobs):
+    again = f" --nodes {nodes}" if nodes > 1 else ""
+    for result in results(seeds, hours, jobs, nodes, covers=covers):
         total.add(result)
         if result.violations and len(total.failed) <= SHOWN:
-            print(f"FAILED: python -m simulation --seed {result.scenario.seed}", flush=True)
-            print(_told(result, shrinks=shrinks), flush=True)
+            print(f"FAILED: python -m simulation --seed {result.scenario.seed}{again}", flush=True)
+            print(_told(result, game_of(nodes)[1], shrinks=shrinks), flush=True)
         if time.monotonic() - said > 30:
             said = time.monotonic()
             print(total.line(said - began), file=sys.stderr, flush=True)
+    if covers:
+        print(coverage.table(total.met))
     print(total.line(time.monotonic() - began))
     if total.failed:
         print(f"failed: {' '.join(map(str, total.failed))}")
     return total
 
 
-def _told(result: Result, *, shrinks: bool) -> str:
+def _told(result: Result, play: Play, *, shrinks: bool) -> str:
     scenario, violations = result.scenario, result.violations
     if shrinks:
-        scenario = shrink(scenario, frozenset(map(law_of, violations)), run)
-        violations = run(scenario).violations
+        scenario = shrink(scenario, frozenset(map(law_of, violations)), play)
+        violations = play(scenario).violations
         if not violations:
             return f"{story_of(result.scenario, result.violations)}\nit did not fail again: a choice is not the seed's"
-    return f"{story_of(scenario, violations)}\nas a test:\nassert run({scenario!r}).violations == []"
+    return f"{story_of(scenario, violations)}\nas a test:\nassert {play.__name__}({scenario!r}).violations == []"
 
 
 def main() -> None:
@@ -153,7 +171,11 @@ def main() -> None:
     parser.add_argument(
         "--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes to share the work"
     )
+    parser.add_argument(
+        "--nodes", type=int, default=1, choices=(1, 3), help="one node, or three over PostgreSQL and Kafka"
+    )
     parser.add_argument("--no-shrink", action="store_true", help="tell failing worlds as they are")
+    parser.add_argument("--coverage", action="store_true", help="print which points crashes have met")
     parser.add_argument("--trace", metavar="FILE", help="write the steps of the world of --seed to a file")
     options = parser.parse_args()
     if os.environ.get("PYTHONHASHSEED") != "0":  # sets are iterated in an order of their hashes
@@ -162,9 +184,17 @@ def main() -> None:
     is_one = options.seed is not None and "--seeds" not in sys.argv
     first = options.seed if options.seed is not None else random.randrange(2**31)
     if options.trace:
-        result = run(scenario_of(first, options.hours), keeps_trace=True)
+        make, play = game_of(options.nodes)
+        result = play(make(first, options.hours), keeps_trace=True)
         with open(options.trace, "w") as file:
             file.writelines(result.trace)
     seeds = range(first, first + (1 if is_one else options.seeds))
-    total = search(seeds, hours=options.hours, jobs=options.jobs, shrinks=not options.no_shrink)
+    total = search(
+        seeds,
+        hours=options.hours,
+        jobs=options.jobs,
+        shrinks=not options.no_shrink,
+        nodes=options.nodes,
+        covers=options.coverage,
+    )
     sys.exit(1 if total.failed else 0)

@@ -43,6 +43,7 @@ class SimThread:
         self.name, self.daemon = name, daemon
         self.process: SimProcess = SimProcess.running()
         self.has_ended = False
+        self.ident: int | None = None
         self.waits_for: object = None
         self._work: Callable[[], object] = lambda: target(*args)
         self._waiters: list[SimThread] = []
@@ -59,7 +60,7 @@ class SimThread:
     def wake(self, seconds: float | None = None) -> None:
         """Go on in so many seconds, or when the machine comes to it."""
         delay = self.process.draw(self.process.world.latencies.wake) if seconds is None else seconds
-        self.process.after(delay, self.go_on, f"thread {self.name}")
+        self.process.after(delay + self.process.pause_left, self.go_on, f"thread {self.name}")
 
     def go_on(self) -> None:
         """Have the baton until the next wait. On the simulator's thread."""
@@ -84,6 +85,7 @@ class SimThread:
         wait_until(lambda: self.has_ended, self._waiters)
 
     def _run(self) -> None:
+        self.ident = threading.get_ident()
         self._go.acquire()
         try:
             if not self.process.is_dying:
@@ -123,8 +125,13 @@ def wait_until(is_so: Callable[[], bool], waiters: list[SimThread]) -> None:
 def pause(seconds: float) -> None:
     """Let time pass for the thread at work; nothing on the event loop, which never waits for time."""
     thread = SimThread.current
-    if thread is not None:
-        thread.wake(seconds)
+    if thread is None:
+        return
+    process = thread.process
+    if process.is_dying:
+        raise Killed
+    event = process.after(seconds + process.pause_left, thread.go_on, f"thread {thread.name}")
+    if not process.world.takes(event):
         thread.park()
 
 

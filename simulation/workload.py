@@ -1,8 +1,8 @@
 """What clients do: the operations of a scenario, on the projects that they share, and what may be there after each.
 
-Publishers, consumers, seekers and workers are those of `tests/faults/workload.py`, and note what they tried in a
-history. What comes and goes (`Coming`), access lists, quotas and retention are judged here, at each answer. A request
-that was not answered has happened or not: then both are possible, until an answer says which.
+Publishers, consumers, seekers and workers are those of `simulation.histories.workload`, and note what they tried in a
+history. Access, quotas and retention are judged here, at each answer; what a client has for itself alone is judged in
+`simulation.operations`.
 """
 
 import asyncio
@@ -10,44 +10,31 @@ import dataclasses
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
 
+from simulation import backups
+from simulation.backups import Copy
 from simulation.clients import FOREVER, SimClient, Traffic
 from simulation.histories import parallel_scene as parallel
-from simulation.histories.attempts import Attempt, Outcome, Publish
+from simulation.histories.attempts import ACK, EXTEND, Attempt, Outcome, Publish
+from simulation.histories.client import Tried
 from simulation.histories.history import History
 from simulation.histories.parallel_laws import Parallel
 from simulation.histories.scene import prepare_topics
 from simulation.histories.workload import Consumer, Publisher, Seeker, Worker
 from simulation.node import Node
+from simulation.operations import keys, lists, lives, logins, positions, pushing, ranges, schemas
+from simulation.scenario import BY_PUSH, OF_BRIEF, OF_SCHEMAS, OPERATIONS, PROJECTS
 
-QUOTA = 6  # topics of a project, one more than are always there: two that are made at once would be too many
+T = TypeVar("T")
+QUOTA_ROOM = 2  # topics and subscriptions more than are always there: what is made at once may be too many
 BRIEF_SECONDS = 600  # retention of one topic
 SETTLING_SECONDS = 20.0  # until a request that was not answered has surely ended
+OF_MESSAGES = (":publish", ":pull", ":acknowledge", ":seek")  # changes that no cache has to hear of
 PASSING_SECONDS = (30.0, 900.0)
+PLAIN = parallel.KINDS[0]._replace(deadline=10)
 KINDS = tuple(each._replace(deadline=10) for each in parallel.KINDS)
 ONES = ((1, 1), (1, 1), (1, 10))
-
-
-@dataclass(slots=True)
-class Coming:
-    """Something that comes and goes, by one client: whether it may be there, and whether it may not."""
-
-    may_be_there: bool = False
-    may_be_gone: bool = True
-
-    def settle(self, outcome: Outcome, status: int, *, is_there: bool) -> str:
-        """Take what a request to make or to remove it was answered; return what is wrong with that, or nothing."""
-        if outcome is Outcome.UNKNOWN:
-            self.may_be_there = self.may_be_gone = True
-            return ""
-        refused = {409: True, 404: False}
-        if outcome is Outcome.REFUSED and status not in refused:
-            return ""
-        shown = is_there if outcome is Outcome.DONE else refused[status]
-        was = not is_there if outcome is Outcome.DONE else shown
-        wrong = not (self.may_be_there if was else self.may_be_gone)
-        self.may_be_there, self.may_be_gone = shown, not shown
-        return f"answered {status} though it was surely {'gone' if was else 'there'}" if wrong else ""
 
 
 @dataclass
@@ -58,32 +45,73 @@ class Stage:
     node: Node
     traffic: Traffic
     has_pauses: bool = False  # whether the machine stops at times, so that nothing comes soon
+    has_right_clock: bool = True
+    uses: frozenset[str] = frozenset(OPERATIONS) - BY_PUSH  # operations that there are, and so what they need
+    spreading_seconds: float = 0.0  # until all that serve know of a change
+    settling_seconds: float = SETTLING_SECONDS
     history: History = field(init=False)
-    kinds: tuple[Parallel, ...] = KINDS
+    kinds: tuple[Parallel, ...] = field(init=False)
+    quotas: dict[str, int] = field(default_factory=dict)
     brief: list[Publish] = field(default_factory=list)
-    coming: dict[str, Coming] = field(default_factory=dict)
+    shadows: dict[tuple[type, str], Any] = field(default_factory=dict)
     guest: SimClient | None = None
+    copy: Copy | None = None  # the newest backup
 
     def __post_init__(self) -> None:
         subscriptions = {"jobs-steady": "jobs", "jobs-sought": "jobs", "work-steady": parallel.TOPIC}
         self.history = History(subscriptions)
+        first = f"{self.project}-c{PROJECTS.index(self.project)}"
+        self.kinds = (*KINDS, PLAIN._replace(name="work-some", passes_over=first))
 
     async def prepare(self, admin: SimClient) -> None:
         """Make what is always there."""
         await admin.must("", {})
         await prepare_topics(admin, self.history.subscriptions)
         await parallel.prepare(admin, self.kinds)
-        for topic in ("brief", "guarded"):
-            await admin.must(f"/topics/{topic}", None, method="PUT")
-        await admin.must("/topics/brief:modifyRetention", {"retentionSeconds": BRIEF_SECONDS})
+        last = Actor(self, admin, random.Random(self.project), is_first=False)
+        if self.uses & OF_BRIEF:
+            await admin.must("/topics/brief", None, method="PUT")
+            await admin.must("/topics/brief:modifyRetention", {"retentionSeconds": BRIEF_SECONDS})
+        if "change access" in self.uses:
+            await self._prepare_guest(admin)
+        if "move" in self.uses:
+            await positions.prepare(last)
+        if self.uses & OF_SCHEMAS:
+            await schemas.prepare(last)
+        if self.uses & BY_PUSH:
+            await pushing.prepare(last, PROJECTS.index(self.project))
+        for kind in ("topics", "subscriptions"):
+            shown = await admin.must(f"/{kind}", None, method="GET")
+            self.quotas[kind] = len(shown[kind]) + QUOTA_ROOM
+        await admin.must(":modifyQuotas", {"quotas": self.quotas})
+
+    async def _prepare_guest(self, admin: SimClient) -> None:
+        await admin.must("/topics/guarded", None, method="PUT")
         body = {"projects": [{"project": self.project, "roles": ["publisher"]}]}
         member = await admin.must(f"/members/guest-{self.project}", body)
         if member is None:  # it was made, and the answer was lost
             member = await admin.must(f"/members/guest-{self.project}", None, method="GET")
-        self.guest = SimClient(
+        self.guest = type(admin)(
             f"{self.project}-guest", self.node, self.traffic, self.project, random.Random(self.project), member["token"]
         )
-        await admin.must(":modifyQuotas", {"quotas": {"topics": QUOTA}})
+
+    async def end(self, admin: SimClient) -> None:
+        """Look at all that clients have for themselves, when nothing goes wrong any more."""
+        last = Actor(self, admin, random.Random(self.project), is_first=False)
+        await last.look()
+        if self.has_right_clock and self.uses & OF_BRIEF:
+            await last.read_brief()
+        if self.uses & OF_SCHEMAS:
+            await schemas.read_all(last)
+        await ranges.read(last)
+        if "move" in self.uses:
+            await positions.drain(last)
+        if self.uses & BY_PUSH:
+            await pushing.drain(last)
+
+    def shadow(self, kind: type[T], of: str = "") -> T:
+        """Return what is known of things of a kind: of one client, or the project's."""
+        return cast("T", self.shadows.setdefault((kind, of), kind()))
 
     def violated(self, said: str) -> None:
         """Note what broke a law."""
@@ -113,13 +141,40 @@ class Actor:
         """Do one operation."""
         await _OPERATIONS[kind](self)
 
+    def shadow(self, kind: type[T]) -> T:
+        """Return what is known of this client's own things of a kind."""
+        return self.stage.shadow(kind, self.client.name)
+
+    def stage_shadow(self, kind: type[T]) -> T:
+        """Return what is known of the project's things of a kind, which its first client alone changes."""
+        return self.stage.shadow(kind)
+
+    async def change(
+        self, path: str, body: object, *, method: str = "POST", allowed: tuple[str, ...] = (), **headers: str
+    ) -> tuple[Tried, int]:
+        """Ask; wait until all nodes know of the change, or, without an answer, until it has happened or never will."""
+        name = self.client.next_request()
+        found, status = await self.client.ask(name, path, body, method=method, allowed=allowed, headers=headers)
+        if found.facts["outcome"] is Outcome.UNKNOWN:
+            await asyncio.sleep(self.stage.settling_seconds)
+        elif method != "GET" and not path.endswith(OF_MESSAGES):
+            await asyncio.sleep(self.stage.spreading_seconds)
+        return found, status
+
+    async def read_range(self, topic: str, first: int = 0) -> list[dict[str, Any]] | None:
+        """Return the messages of a topic from an id on; None when there was no answer."""
+        found, _ = await self.change(f"/topics/{topic}:read?from={first}", None, method="GET")
+        if not found.done:
+            return None
+        return found.document if isinstance(found.document, list) else [found.document] if found.document else []
+
     async def publish(
         self, topic: str, sizes: tuple[tuple[int, int], ...] = ONES, *, keyed: bool = False, ordered: bool = False
-    ) -> None:
+    ) -> Publish:
         """Publish once; with a key, until it is answered."""
         stage = self.stage
         one = Publisher(self.client, stage.history, self.chance, (topic,), sizes, 0.0, keyed=keyed, ordered=ordered)
-        await one.publish(topic, self.chance.randint(*self.chance.choice(sizes)))
+        return await one.publish(topic, self.chance.randint(*self.chance.choice(sizes)))
 
     async def consume(self, *, wait: bool = False) -> None:
         """Pull from an ordered subscription, and acknowledge some."""
@@ -130,30 +185,43 @@ class Actor:
         """Pull from a parallel subscription, and settle some."""
         await self.worker(self.chance.choice(self.stage.kinds).name).turn(wait=wait)
 
+    async def work_late(self) -> None:
+        """Pull, let the leases end, and acknowledge then, perhaps after pulling the same messages again."""
+        one = self.worker(self.chance.choice(self.stage.kinds).name)
+        given = await one.pull(self.chance.randint(1, 10))
+        if not given.messages:
+            return
+        await one.settle(EXTEND, given.messages, ackDeadlineSeconds=1)
+        await asyncio.sleep(self.chance.uniform(0.9, 2.0))
+        again = await one.pull(60) if self.chance.random() < 0.7 else None
+        await one.settle(ACK, given.messages)
+        if again is not None and again.messages:
+            await one.settle(ACK, again.messages)
+
     def worker(self, subscription: str) -> Worker:
         """Return who works on a subscription."""
         return Worker(self.client, self.stage.history, self.chance, subscription)
 
+    async def work_by_google(self, *, streams: bool = False) -> None:
+        """Work on a parallel subscription by Google's calls, single ones or a stream."""
+        from simulation.google import GoogleClient, GoogleWorker  # here, as not every world needs it
+
+        kind = self.chance.choice(self.stage.kinds)
+        calls = GoogleClient(self.client)
+        one = GoogleWorker(self.client, self.stage.history, self.chance, kind.name, calls=calls, kind=kind)
+        await (one.stream() if streams else one.turn(wait=self.chance.random() < 0.2))
+
+    async def publish_by_google(self) -> None:
+        """Publish by Google's call."""
+        from simulation.google import GoogleClient, publish
+
+        topic, size = self.chance.choice(("jobs", "work")), self.chance.randint(1, 10)
+        calls, name = GoogleClient(self.client), self.client.next_request()
+        await publish(calls, self.stage.history, topic, name, size, ordered=topic == "work")
+
     async def seek(self) -> None:
         """Move an ordered subscription."""
         await Seeker(self.client, self.stage.history, self.chance, "jobs-sought").turn()
-
-    async def churn(self, kind: str) -> None:
-        """Make or remove a topic, or a subscription, of this client's own."""
-        name = f"{self.client.name}-own{self.chance.randrange(2)}"
-        path = f"/{kind}/{name}"
-        thing = self.stage.coming.setdefault(path, Coming())
-        makes = self.chance.random() < (0.8 if thing.may_be_gone else 0.2)
-        body = {"topic": f"{self.client.resource}/topics/jobs"} if kind == "subscriptions" and makes else None
-        found, status = await self.client.ask(
-            self.client.next_request(), path, body, method="PUT" if makes else "DELETE", allowed=("404", "409", "429")
-        )
-        if wrong := thing.settle(found.facts["outcome"], status, is_there=makes):
-            self.stage.violated(f"what comes and goes: {'PUT' if makes else 'DELETE'} {path} was {wrong}")
-        if found.facts["outcome"] is Outcome.UNKNOWN:
-            await asyncio.sleep(SETTLING_SECONDS)
-        elif makes and kind == "topics":
-            await self.look()
 
     async def change_access(self) -> None:
         """Put the guest on a list or take it away, and see that the next request knows."""
@@ -165,7 +233,8 @@ class Actor:
         change = {"add" if lets_in else "remove": [f"guest-{self.stage.project}"]}
         changed, _ = await self.client.ask(self.client.next_request(), "/topics/guarded:changeAcl", change)
         if not changed.done:
-            return await asyncio.sleep(SETTLING_SECONDS)
+            return await asyncio.sleep(self.stage.settling_seconds)
+        await asyncio.sleep(self.stage.spreading_seconds)
         body = {"messages": [{"data": "aGk="}]}
         found, status = await guest.ask(guest.next_request(), "/topics/guarded:publish", body, allowed=("403",))
         if (found.done and not lets_in) or (status == 403 and lets_in):
@@ -196,22 +265,27 @@ class Actor:
                 )
 
     async def look(self) -> None:
-        """List topics: no more than the quota, and none of another project."""
-        shown, _ = await self.client.ask(self.client.next_request(), "/topics", None, method="GET")
-        if not shown.done:
-            return
-        names = [each["name"] for each in shown.document["topics"]]
-        if len(names) > QUOTA:
-            self.stage.violated(f"quota: there are {len(names)} topics, and the quota is {QUOTA}: {names}")
-        if foreign := [each for each in names if not each.startswith(f"/projects/{self.stage.project}/")]:
-            self.stage.violated(f"isolation: the list of topics has {foreign}")
+        """List what quotas count: no more than they allow, and nothing of another project."""
+        for kind, most in self.stage.quotas.items():
+            shown, _ = await self.client.ask(self.client.next_request(), f"/{kind}", None, method="GET")
+            if not shown.done:
+                return
+            names = [each["name"] for each in shown.document[kind]]
+            if len(names) > most:
+                self.stage.violated(f"quota: there are {len(names)} {kind}, and the quota is {most}: {names}")
+            if foreign := [each for each in names if not each.startswith(f"/projects/{self.stage.project}/")]:
+                self.stage.violated(f"isolation: the list of {kind} has {foreign}")
+
+    async def back_up(self) -> None:
+        """Take a backup of the node."""
+        self.stage.copy = await backups.take(self.stage.node) or self.stage.copy
 
     async def let_time_pass(self) -> None:
         """Do nothing for some minutes."""
         await asyncio.sleep(self.chance.uniform(*PASSING_SECONDS))
 
 
-_OPERATIONS: dict[str, Callable[[Actor], Awaitable[None]]] = {
+_OPERATIONS: dict[str, Callable[[Actor], Awaitable[object]]] = {
     "publish": lambda actor: actor.publish("jobs"),
     "publish with a key": lambda actor: actor.publish(actor.chance.choice(("jobs", "work")), keyed=True, ordered=True),
     "publish many": lambda actor: actor.publish("jobs", ((50, 150),)),
@@ -221,11 +295,25 @@ _OPERATIONS: dict[str, Callable[[Actor], Awaitable[None]]] = {
     "seek": Actor.seek,
     "work": Actor.work,
     "wait and work": lambda actor: actor.work(wait=True),
-    "churn a topic": lambda actor: actor.churn("topics"),
-    "churn a subscription": lambda actor: actor.churn("subscriptions"),
+    "publish again": keys.publish_again,
+    "read a range": ranges.read,
+    "churn a topic": lives.churn_topic,
+    "churn a subscription": lives.churn_subscription,
+    "use what is new": lives.use,
+    "move": positions.move,
+    "change a schema": schemas.change,
+    "publish checked": schemas.publish,
+    "change a list": lists.change,
+    "change a login": logins.change,
     "change access": Actor.change_access,
     "publish brief": Actor.publish_brief,
     "read brief": Actor.read_brief,
     "look": Actor.look,
     "let time pass": Actor.let_time_pass,
+    "work late": Actor.work_late,
+    "back up": Actor.back_up,
+    "publish to push": pushing.publish,
+    "work by Google": Actor.work_by_google,
+    "stream by Google": lambda actor: actor.work_by_google(streams=True),
+    "publish by Google": Actor.publish_by_google,
 }

@@ -6,7 +6,6 @@ import itertools
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Self
 
 from simulation.network import Network
 
@@ -28,16 +27,13 @@ class Event:
         """Let it not happen."""
         self.is_cancelled = True
 
-    def __lt__(self, other: Self) -> bool:
-        return (self.moment, self.number) < (other.moment, other.number)
-
 
 class Timeline:
     """Events in the order of their moments, and how far time has come."""
 
     def __init__(self, now: float = 0.0) -> None:
         self.now = now
-        self._heap: list[Event] = []
+        self._heap: list[tuple[float, int, Event]] = []  # moment and number first: they are compared without Python
         self._numbers = itertools.count()
 
     def after(self, seconds: float, action: Callable[[], None], label: str, owner: object) -> Event:
@@ -47,24 +43,30 @@ class Timeline:
     def at(self, moment: float, action: Callable[[], None], label: str, owner: object) -> Event:
         """Have something happen at a moment; of those at the same moment, the first to be said is first."""
         event = Event(max(moment, self.now), next(self._numbers), action, label, owner)
-        heapq.heappush(self._heap, event)
+        heapq.heappush(self._heap, (event.moment, event.number, event))
         return event
 
     def pop(self) -> Event | None:
         """Return the next event and go on to its moment; None when there is none."""
         while self._heap:
-            event = heapq.heappop(self._heap)
+            _, _, event = heapq.heappop(self._heap)
             if not event.is_cancelled:
                 self.now = max(self.now, event.moment)
                 return event
         return None
 
+    def is_next(self, event: Event) -> bool:
+        """Return whether nothing happens before an event."""
+        while self._heap and self._heap[0][2].is_cancelled:
+            heapq.heappop(self._heap)
+        return bool(self._heap) and self._heap[0][2] is event
+
     def split(self, owner: object) -> "Timeline":
         """Take the events of one owner out, into a timeline of their own that begins now."""
         taken = Timeline(self.now)
         taken._numbers = itertools.count(next(self._numbers))
-        taken._heap = [each for each in self._heap if each.owner is owner]
-        self._heap = [each for each in self._heap if each.owner is not owner]
+        taken._heap = [each for each in self._heap if each[2].owner is owner]
+        self._heap = [each for each in self._heap if each[2].owner is not owner]
         heapq.heapify(taken._heap)
         heapq.heapify(self._heap)
         return taken
@@ -129,6 +131,17 @@ class World:
         chance = chance or self.chance
         drawn = chance.uniform(*span)
         return drawn * 20 if chance.random() < self.latencies.tail else drawn
+
+    def takes(self, event: Event) -> bool:
+        """Let an event have happened if it is the next one; else return False.
+
+        A thread that waits for time alone goes on so without giving the baton back: switching costs more than the step.
+        """
+        if not self.timeline.is_next(event):
+            return False
+        self.timeline.pop()
+        self.trace.note(self.timeline.now, event.label)
+        return True
 
     def step(self) -> bool:
         """Let the next event happen; False when nothing will happen any more."""

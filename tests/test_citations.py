@@ -48,8 +48,6 @@ PAGE_OF_ROWS = {"P": "push", "M": "api", "U": "api", "O": "api", "R": "clients"}
 
 
 class Citation(NamedTuple):
-    """What is cited: a section or a row of a page."""
-
     page: str
     item: str
     section: str = ""  # of a row: the section that is cited before it
@@ -57,8 +55,6 @@ class Citation(NamedTuple):
 
 
 class Page(NamedTuple):
-    """What can be cited on a page."""
-
     sections: frozenset[str]
     rows: dict[str, str]  # each with the section it stands in
 

@@ -47,7 +47,6 @@ def test_every_setting_has_its_row_in_the_reference() -> None:
 
 def test_every_status_of_an_error_has_its_row_in_the_reference() -> None:
     reference = (DOCS / "reference" / "http.md").read_text()
-
     assert [
         status for status in STATUS.values() if not re.search(rf"\| {status.code} \|.*`{status.word}`", reference)
     ] == []
@@ -65,5 +64,4 @@ def test_a_page_has_a_title_and_names_targets_that_exist_and_no_folder_of_somebo
 
 def test_the_glossary_has_each_word_once_and_in_order() -> None:
     words = re.findall(r"^\*\*(.+?)\.\*\*", (DOCS / "glossary.md").read_text(), re.MULTILINE)
-
     assert words == sorted(set(words), key=str.lower)

@@ -17,7 +17,6 @@ ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "src"
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 DECLARED = PYPROJECT["project"]
-OURS = ("ams", "pyspark_ams")
 WITHOUT_A_SERVICE = ("", "arrow", "postgres", "spark", "tables")
 OF_THE_SERVICE = {
     "alembic", "httptools", "prometheus-client", "pyjwt", "pyopenssl", "sqlalchemy", "starlette", "uvloop",
@@ -71,7 +70,7 @@ def imported_by(roots: Collection[str], without: tuple[str, ...] = ()) -> dict[s
         waiting.extend(".".join(module.split(".")[:length]) for length in range(1, module.count(".") + 1))
         for name in _imports(module):
             top = name.partition(".")[0]
-            if top in OURS:
+            if top in ("ams", "pyspark_ams"):
                 waiting.append(name)
             elif top not in sys.stdlib_module_names:
                 package = canonicalize_name(top)
@@ -107,21 +106,16 @@ def test_an_extra_of_a_server_brings_the_service(extra: str) -> None:
     assert packages_of(extra) >= packages_of("service") >= OF_THE_SERVICE
 
 
-@pytest.mark.parametrize(
-    ("extra", "roots", "without"),
-    [
-        ("", modules("ams.client"), ()),
-        ("", modules("ams.cli"), (*ONLY_WITH_A_SERVICE, *OWN_EXTRA)),
-        ("tables", modules("ams.tables", "ams.pipeline.archiving"), ()),
-        ("spark", modules("ams.pipeline", "pyspark_ams"), ()),
-        ("migrate", modules("ams.migrate"), ("ams.service", "ams.storage.database.postgresql")),
-    ],
-    ids=["client", "commands", "tables", "spark", "migrate"],
-)
+@pytest.mark.parametrize(("extra", "roots", "without"), [
+    ("", modules("ams.client"), ()),
+    ("", modules("ams.cli"), (*ONLY_WITH_A_SERVICE, *OWN_EXTRA)),
+    ("tables", modules("ams.tables", "ams.pipeline.archiving"), ()),
+    ("spark", modules("ams.pipeline", "pyspark_ams"), ()),
+    ("migrate", modules("ams.migrate"), ("ams.service", "ams.storage.database.postgresql")),
+], ids=["client", "commands", "tables", "spark", "migrate"])  # fmt: skip
 def test_what_is_imported_is_declared(extra: str, roots: set[str], without: tuple[str, ...]) -> None:
     declared = packages_of(extra)
     imported = imported_by(roots, without)
-
     assert "msgspec" in imported
     assert {name: module for name, module in imported.items() if name not in declared} == {}
 
@@ -129,7 +123,6 @@ def test_what_is_imported_is_declared(extra: str, roots: set[str], without: tupl
 @pytest.mark.parametrize("extra", NEEDED)
 def test_an_extra_is_known_by_what_it_brings(extra: str) -> None:
     tops = [canonicalize_name(each.partition(".")[0]) for each in NEEDED[extra]]
-
     assert {CALLED_OTHERWISE.get(each, each) for each in tops} <= packages_of(extra) - packages_of("")
 
 
@@ -141,20 +134,15 @@ PACKAGES = {"ams." + each.parent.name for each in AMS.glob("*/__init__.py")}
 def test_every_package_has_its_layer_and_nothing_lies_beside_the_packages() -> None:
     [layers] = [each["layers"] for each in CONTRACTS if each["name"] == "imports run one way"]
     named = [name.strip() for layer in layers for name in layer.split("|")]
-
     assert sorted(named) == sorted(PACKAGES)
     assert {each.name for each in AMS.glob("*.py")} <= {"__init__.py", "__main__.py"}
 
 
-@pytest.mark.parametrize(
-    ("name", "package", "allowed"),
-    [("the client depends on the wire only", "client", {"ams.wire"}), ("the wire is structs alone", "wire", set())],
-)
-def test_the_client_may_import_the_wire_only_and_that_nothing_of_ours(
-    name: str, package: str, allowed: set[str]
-) -> None:
+@pytest.mark.parametrize(("name", "package", "allowed"), [
+    ("the client depends on the wire only", "client", {"ams.wire"}), ("the wire is structs alone", "wire", set()),
+])  # fmt: skip
+def test_the_client_may_import_the_wire_only_and_that_nothing_of_ours(name: str, package: str, allowed: set[str]):
     [contract] = [each for each in CONTRACTS if each["name"] == name]
-
     assert contract["source_modules"] == [f"ams.{package}"]
     assert set(contract["forbidden_modules"]) == PACKAGES - {f"ams.{package}"} - allowed
 
@@ -176,13 +164,11 @@ PINS = re.findall(r"^([\w.-]+)==(\S+) (?:; (.+) )?\\\n((?:    --hash=\S+(?: \\)?
 
 def test_every_pin_of_an_installation_is_what_was_tested() -> None:
     on_unix = [(name, version) for name, version, needed, _ in PINS if needed != "sys_platform == 'win32'"]
-
     assert [each for each in on_unix if TESTED.get(canonicalize_name(each[0])) != each[1]] == []
 
 
 def test_every_line_of_the_file_belongs_to_a_pin_with_a_hash() -> None:
     lines = [line for line in SERVICE.splitlines() if not line.startswith("#")]
-
     assert len(PINS) > 40
     assert len(lines) == sum(1 + hashes.count("\n") for *_, hashes in PINS)
     assert {each for *_, hashes in PINS for each in re.findall(r"--hash=(.*?):", hashes)} == {"sha256"}
@@ -202,6 +188,5 @@ def test_what_the_service_needs_is_pinned_as_it_allows() -> None:
 def test_the_container_is_made_of_pinned_files_alone() -> None:
     dockerfile = (ROOT / "deploy" / "compose" / "Dockerfile").read_text().replace("\\\n", "")
     installs = re.findall(r"pip install ([^&\n]*)", dockerfile)
-
     assert [("--require-hashes -r" in each) or ("--no-deps" in each) for each in installs] == [True, True]
     assert "service.txt" in (ROOT / "deploy" / "compose" / "compose.yaml").read_text()

@@ -52,7 +52,6 @@ def text(page: str) -> str:
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_names_every_route_of_its_resource(page: str) -> None:
     own = [f"{method} {path}" for method, path in OVERVIEW_ROWS if re.match(BELONGS[page], path)]
-
     assert own
     assert [route for route in own if f"`{route}`" not in text(page)] == []
 
@@ -60,7 +59,6 @@ def test_a_page_names_every_route_of_its_resource(page: str) -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_the_roles_of_a_page_are_those_of_the_overview(page: str) -> None:
     shown = {(method, path): set(roles.split(", ")) for method, path, roles in ROUTE.findall(text(page))}
-
     assert shown
     assert shown == {route: roles_of(*route) for route in shown}
 
@@ -78,7 +76,6 @@ def test_a_row_of_the_contract_asks_every_route_of_a_page_for_every_error(page: 
 
 
 def sections(page: str) -> Iterator[tuple[str, str, str]]:
-    """Yield method, path and text of each route of a page."""
     parts = re.split(r"^#+ (?:`(\w+) (\S+)`)?.*\n", text(page), flags=re.MULTILINE)
     for method, path, below in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
         if method:
@@ -116,7 +113,6 @@ ASKED = list(asked())
 
 @cache
 def sources() -> str:
-    """Return the text of all tests."""
     return "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
 
 
@@ -173,6 +169,5 @@ def fields_of(message: Any) -> Iterator[str]:
 @pytest.mark.parametrize("request_type", PUBSUB_REQUESTS)
 def test_the_page_of_pubsub_names_every_field_of_a_request(request_type: str) -> None:
     fields = set(fields_of(getattr(protos, request_type).DESCRIPTOR))
-
     assert fields
     assert fields - set(re.findall(r"`([a-z_]+)`", text("pubsub"))) == set()

@@ -24,8 +24,7 @@ NEEDS = dict.fromkeys(NEEDING_NOTHING.split(), "") | {
     "cluster-demo": CLUSTER,
     "spark-cluster": JAVA,
     "console-pictures": "chromium",
-    "system": f"python3-venv curl openssl {CLUSTER} "
-    "pgbouncer nginx prometheus systemd bash zsh fish strace gcc libc6-dev chromium",
+    "system": f"python3-venv curl openssl {CLUSTER} pgbouncer nginx prometheus systemd bash zsh fish strace chromium",
     "docs": "curl openssl",
     "faults-cluster": CLUSTER,
     "faults-pipeline": f"{JAVA} postgresql",
@@ -77,14 +76,12 @@ class Machine:
         return subprocess.run(command, cwd=self.clone, env={"PATH": str(self._bin)}, **options)
 
     def called(self, name: str) -> list[str]:
-        """Return what a program was called with."""
         lines = self._log.read_text().splitlines() if self._log.exists() else []
         return [line.partition(" ")[2] for line in lines if line.startswith(f"{name} ")]
 
 
 def test_the_needs_of_every_target_are_in_the_table() -> None:
     targets = set(re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))
-
     assert targets == NEEDS.keys() | WITHOUT_PARTS
 
 
@@ -160,7 +157,7 @@ def tested(tmp_path: Path) -> Machine:
     """A machine with all that tests need but a new Node, Go's and Java's compilers, Chromium and nginx."""
     machine = Machine(tmp_path, user=1000)
     machine.has_environment()
-    there = "curl openssl mvn haproxy pgbouncer initdb promtool systemd-analyze strace cc bash zsh fish mount umount"
+    there = "curl openssl mvn haproxy pgbouncer initdb promtool systemd-analyze strace bash zsh fish mount umount"
     for name in f"{there} rmdir timeout make python3 date".split():
         machine.has(name, "")
     machine.has("java", f"echo '{JRE}' >&2")
@@ -182,17 +179,13 @@ def test_tests_of_missing_parts_are_left_out_and_named_last(tested: Machine) -> 
     assert tested.run("scripts/test").stdout.splitlines()[-1].endswith("nginx chromium node go jdk npm")
 
 
-@pytest.mark.parametrize(
-    ("tier", "chosen"),
-    [
-        ("short", ["both_shapes", "not long and not spark and not alone", "not long and spark"]),
-        ("long", ["long and alone", "long and not spark and not alone", "long and spark", "not spark"]),
-        ("all", ["alone", "not spark", "not spark and not alone", "spark"]),
-    ],
-)
+@pytest.mark.parametrize(("tier", "chosen"), [
+    ("short", ["both_shapes", "not long and not spark and not alone", "not long and spark"]),
+    ("long", ["long and alone", "long and not spark and not alone", "long and spark", "not spark"]),
+    ("all", ["alone", "not spark", "not spark and not alone", "spark"]),
+])  # fmt: skip
 def test_each_tier_chooses_tests_by_their_marks(tested: Machine, tier: str, chosen: list[str]) -> None:
     tested.run("scripts/test", tier)
-
     marks = [re.search(r" -m (.*?) and not nginx", call) for call in tested.called("timeout")]
     assert sorted(each[1] for each in marks if each) == chosen
 
@@ -200,7 +193,6 @@ def test_each_tier_chooses_tests_by_their_marks(tested: Machine, tier: str, chos
 def test_every_part_that_a_machine_may_lack_is_a_mark(pytestconfig: pytest.Config) -> None:
     known = {line.partition(":")[0] for line in pytestconfig.getini("markers")}
     parts = set(re.findall(r"^needs_(\w+)", (ROOT / "scripts" / "preflight").read_text(), re.MULTILINE))
-
     assert parts - known == {"python", "venv", "java", "maven", "postgresql", "disk", "memory"}
 
 
@@ -208,6 +200,5 @@ def test_every_part_that_a_machine_may_lack_is_a_mark(pytestconfig: pytest.Confi
 def test_the_tests_beside_the_components_of_the_console_hold() -> None:
     words = ["scripts/console", "test"]
     ran = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
-
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "# pass 0" not in ran.stdout

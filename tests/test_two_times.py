@@ -50,7 +50,6 @@ def days_left(certificate: Certificate, clock: ManualClock) -> int:
 
 
 def served(context: ssl.SSLContext) -> bytes:
-    """Return the certificate that a server's context shows."""
     to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
     trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
@@ -83,7 +82,7 @@ def test_a_certificate_made_here_is_made_again_while_it_serves(tmp_path: Path) -
 @pytest.mark.parametrize("is_authn", [False, True])
 def test_both_services_make_their_certificate_again(tmp_path: Path, is_authn: bool) -> None:
     of_ams: Any = SimpleNamespace(folder=SimpleNamespace(path=str(tmp_path)))
-    of_authn: Any = SimpleNamespace(tls=str(tmp_path))
+    of_authn: Any = SimpleNamespace(place=lambda _: str(tmp_path))
     if is_authn:
         certificate = program._certificate(AuthnSettings(tls_self_signed=True), of_authn)[0]
     else:
@@ -137,11 +136,9 @@ async def test_a_renewed_certificate_is_shown_to_a_push_server_without_a_restart
     authority, other = (certificates.Authority.make(tmp_path, name) for name in ("authority", "other"))
     stale, fresh = other.signs("stale"), authority.signs("fresh")
     async with secure(authority, "127.0.0.1") as server:
-        client = GrpcPushServer(
-            PushServerAddress(
-                host="127.0.0.1", port=server.port, authorities=str(authority.folder), cert=stale.chain, key=stale.key
-            )
-        )
+        client = GrpcPushServer(PushServerAddress(
+            host="127.0.0.1", port=server.port, authorities=str(authority.folder), cert=stale.chain, key=stale.key
+        ))  # fmt: skip
         try:
             assert await client.health(details=False) == AWAY
             Path(stale.key).unlink()

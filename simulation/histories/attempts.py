@@ -103,6 +103,12 @@ class Leased(NamedTuple):
 class Lease(Attempt):
     subscription: str
     messages: tuple[Leased, ...] = ()
+    stream: str = ""  # which stream brought them; empty: they are the answer to a pull
+
+    @property
+    def consumer(self) -> str:
+        """Who has them, as far as ordering keys are bound to consumers."""
+        return self.stream or self.request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

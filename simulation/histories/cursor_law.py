@@ -92,7 +92,8 @@ def violations(
     `restarts` is when the service was ready again after it had ended.
     """
     walk = _Walk(known_end)
-    for time, is_end, use in sorted(_events(uses, restarts), key=lambda event: event[:2]):
+    # What began when something was answered began after it.
+    for time, is_end, use in sorted(_events(uses, restarts), key=lambda event: (event[0], not event[1])):
         if use is None:
             walk.restart(everything=not _sought_shortly_before(time, uses))
             continue

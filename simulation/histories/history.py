@@ -199,7 +199,7 @@ def _overtaken(topic: str, publishes: Sequence[Publish]) -> Iterator[str]:
     candidate = next(earlier, None)
     highest: Publish | None = None
     for publish in sorted(done, key=lambda each: each.started):
-        while candidate is not None and candidate.ended < publish.started:
+        while candidate is not None and candidate.ended <= publish.started:
             if highest is None or candidate.ids[-1] > highest.ids[-1]:
                 highest = candidate
             candidate = next(earlier, None)

@@ -1,21 +1,26 @@
 """Laws over one parallel subscription, whatever was killed meanwhile.
 
-    came back      what was acknowledged, and answered so, is not given again
+    came back      what was acknowledged, and answered so, is not given again. With an ordering key it counts when all
+                   is acknowledged that the same consumer had before it; until then its process may forget it
+    filter         what its filter passes over is not given
     forgotten      all that is published is acknowledged or put aside, once, and the subscription comes to its end
     given twice    as long as a lease runs, its message is given to nobody else; with exactly-once delivery not even
-                   after a restart
-    late           only the newest lease acknowledges, until its deadline
+                   after a restart. A lease runs no longer than those of messages before it in its key that are out too
+    late           only the newest lease acknowledges, until its deadline, or until one before it in its key failed
     counted down   the number of a delivery never falls, is higher after a nack, and no higher than attempts there are
-    out of order   of an ordering key a message is first given when the one before it is settled, which never comes
-                   again then
+    out of order   of an ordering key a message is given when those before it are settled, or out to the same consumer:
+                   the same stream, or the same pull, in order
+    left out       when a message of an ordering key is given again, so are those behind it that were given before
 
 Clients judge by their own clocks, so always for the service: it may have given a message at the beginning of a pull or
-at its end, whichever excuses it.
+at its end, whichever excuses it. What began at the moment at which something else was answered began after it: in a
+simulated world no time passes between the two.
 
 What a process has leased is forgotten when another one takes the subscription over, after a kill or as a node of a
 cluster does. When that was tell the runs in the ids: between two deliveries of which the second has a higher one.
 """
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,6 +40,12 @@ class Parallel(NamedTuple):
     most_attempts: int
     exactly_once: bool = False
     ordered: bool = False
+    passes_over: str = ""
+    """Its filter passes over messages whose names begin so; empty: it has none."""
+
+    def is_delivered(self, name: str) -> bool:
+        """Whether its filter lets a message through."""
+        return not self.passes_over or not name.startswith(self.passes_over)
 
 
 MORE_ATTEMPTS = 5
@@ -68,11 +79,12 @@ class _Story:
     def of(self, verb: str) -> Iterator[tuple[Settle, str]]:
         return ((settle, ack_id) for settle, ack_id in self.settles if settle.verb == verb)
 
-    @property
-    def confirmed(self) -> Settle | None:
-        """The first acknowledgement that was answered."""
-        found = [settle for settle, ack_id in self.of(ACK) if settle.is_confirmed(ack_id)]
-        return min(found, key=lambda each: each.ended, default=None)
+    def confirmed_acks(self) -> Iterator[tuple[Settle, str]]:
+        return ((settle, ack_id) for settle, ack_id in self.of(ACK) if settle.is_confirmed(ack_id))
+
+    def confirmed_by(self, ack_id: str) -> float:
+        """Return when an acknowledgement by this id was answered first."""
+        return min((settle.ended for settle, by in self.confirmed_acks() if by == ack_id), default=float("inf"))
 
     @property
     def may_be_done_since(self) -> float:
@@ -107,17 +119,20 @@ def violations(
     """Yield what breaks a law, as sentences; `held` is the topic, read from the beginning."""
     stories, take_overs = _stories(sub, attempts), TakeOvers(sub, attempts)
     letters = [each for each in ending.letters if each.subscription == sub.name]
+    keys = _Keys(held if sub.ordered else (), stories)
     dead = {each.id for each in letters}
     yield from _other_messages(sub, held, stories)
     yield from _not_at_its_end(sub, held, stories, letters, ending.floors[sub.name])
     for offset, story in stories.items():
         said = f"message {offset} of subscription {sub.name}"
-        yield from _come_again(said, story)
-        yield from _given_twice(sub, said, story)
+        yield from _come_again(said, story, keys, take_overs)
+        yield from _given_twice(sub, said, story, keys)
         yield from _acknowledged_late(sub, said, story, take_overs, is_dead=offset in dead)
+        yield from _acknowledged_when_taken_back(said, offset, story, keys, take_overs)
         yield from _counted_down(sub, said, story, take_overs)
     if sub.ordered:
-        yield from _out_of_order(sub, held, stories, dead)
+        yield from _out_of_order(sub, stories, keys, dead)
+        yield from _left_out(sub, stories, keys, take_overs, dead)
 
 
 def _stories(sub: Parallel, attempts: Sequence[Attempt]) -> dict[int, _Story]:
@@ -139,6 +154,9 @@ def _other_messages(sub: Parallel, held: Sequence[Held], stories: Mapping[int, _
             if names.get(offset) != message.name:
                 found = names.get(offset, "nothing")
                 yield f"forgotten: pull {lease.request} was given {message.name} as id {offset}, where {found} is"
+            if not sub.is_delivered(message.name):
+                said = f"pull {lease.request} of {sub.name} was given {message.name}"
+                yield f"filter: {said}, which its filter passes over"
 
 
 def _not_at_its_end(
@@ -152,7 +170,9 @@ def _not_at_its_end(
         yield f"forgotten: message {twice[0]} of subscription {sub.name} was put aside {dead.count(twice[0])} times"
     never = float("inf")
     settled = {offset for offset, story in stories.items() if story.may_be_done_since < never}
-    forgotten = [each for each in held if each.id < floor and each.id not in settled and each.id not in set(dead)]
+    gone = settled | set(dead)
+    passed = [each for each in held if each.id < floor and sub.is_delivered(each.name)]
+    forgotten = [each for each in passed if each.id not in gone]
     if forgotten:
         first, given = forgotten[0], stories.get(forgotten[0].id, _Story()).given
         yield (
@@ -161,12 +181,14 @@ def _not_at_its_end(
         )
 
 
-def _come_again(said: str, story: _Story) -> Iterator[str]:
-    confirmed = story.confirmed
-    if confirmed is None:
+def _come_again(said: str, story: _Story, keys: "_Keys", take_overs: TakeOvers) -> Iterator[str]:
+    by_id = {given.message.ack_id: given for given in story.given}
+    counting = [(_counts_since(each, by_id.get(by), keys, take_overs), each) for each, by in story.confirmed_acks()]
+    if not counting:
         return
+    since, confirmed = min(counting, key=lambda each: each[0])
     for lease, message in story.given:
-        if lease.started > confirmed.ended:
+        if lease.started >= since:
             yield (
                 f"came back: {said} ({message.name}) was given by pull {lease.request}, and had been acknowledged by"
                 f" {confirmed.request} before that began"
@@ -174,7 +196,50 @@ def _come_again(said: str, story: _Story) -> Iterator[str]:
             return
 
 
-def _given_twice(sub: Parallel, said: str, story: _Story) -> Iterator[str]:
+def _counts_since(acknowledged: Settle, given: Given | None, keys: "_Keys", take_overs: TakeOvers) -> float:
+    """Return since when an acknowledgement that was answered surely counts; infinity: it may have been forgotten."""
+    if given is None:
+        return acknowledged.ended
+    last: dict[int, tuple[_Story, Given]] = {}
+    for story, each in keys.out_with(given):
+        if each.message.id not in last or last[each.message.id][1].lease.ended < each.lease.ended:
+            last[each.message.id] = story, each
+    since = max([story.confirmed_by(each.message.ack_id) for story, each in last.values()], default=0.0)
+    if since <= acknowledged.started:
+        return acknowledged.ended
+    since = max(since, acknowledged.ended)
+    return float("inf") if take_overs.may_have_ended(given.message.run, since) else since
+
+
+class _Keys:
+    """What is before each message in its ordering key."""
+
+    def __init__(self, held: Sequence[Held], stories: Mapping[int, _Story]) -> None:
+        """`held`: the topic, empty of a subscription that does not go by keys."""
+        self._stories = stories
+        self._messages: dict[str, list[int]] = {}
+        self.key_of = {offset: ordering_key(name) for offset, name in held}
+        for offset, key in self.key_of.items():
+            self._messages.setdefault(key, []).append(offset)
+
+    def before(self, offset: int) -> list[int]:
+        """Return the messages of its key that are before one."""
+        several = self._messages.get(self.key_of.get(offset, ""), [])
+        return several[: bisect_left(several, offset)]
+
+    def stories_before(self, offset: int) -> Iterator[_Story]:
+        """Yield what happened to those of them that were ever given."""
+        return (self._stories[each] for each in self.before(offset) if each in self._stories)
+
+    def out_with(self, given: Given) -> Iterator[tuple[_Story, Given]]:
+        """Yield what is before a message in its key and was given to the same consumer, before or with it."""
+        for story in self.stories_before(given.message.id):
+            for each in story.given:
+                if each.lease.consumer == given.lease.consumer and each.lease.ended <= given.lease.ended:
+                    yield story, each
+
+
+def _given_twice(sub: Parallel, said: str, story: _Story, keys: _Keys) -> Iterator[str]:
     for place, first in enumerate(story.given):
         for second in story.given[place + 1 :]:
             begin = min(first.lease.started, second.lease.started)
@@ -186,11 +251,22 @@ def _given_twice(sub: Parallel, said: str, story: _Story) -> Iterator[str]:
                 continue
             if not sub.exactly_once and first.message.run != second.message.run:
                 continue
+            if any(_may_be_taken_back(sub, keys, *order, end) for order in orders):
+                continue
             yield (
                 f"given twice: {said} was given by pulls {first.lease.request} and {second.lease.request} within"
                 f" {end - begin:.3f} seconds, and nobody had given it back"
             )
             return
+
+
+def _may_be_taken_back(sub: Parallel, keys: _Keys, first: Given, second: Given, end: float) -> bool:
+    """Whether the first lease may have ended by a moment as one before it in its key failed that was out with it."""
+    for story, other in keys.out_with(first):
+        until = _runs_until(sub, story, other, second) - ROUNDING
+        if end >= until and story.confirmed_by(other.message.ack_id) >= until:
+            return True
+    return False
 
 
 def _runs_until(sub: Parallel, story: _Story, first: Given, second: Given) -> float:
@@ -203,7 +279,7 @@ def _runs_until(sub: Parallel, story: _Story, first: Given, second: Given) -> fl
             return 0.0
         if settle.verb == EXTEND and settle.may_have_happened(ack_id):
             extended = settle.started + settle.seconds
-            is_sure = settle.is_confirmed(ack_id) and settle.ended < second.lease.started
+            is_sure = settle.is_confirmed(ack_id) and settle.ended <= second.lease.started
             until = extended if is_sure else min(until, extended)
     return until
 
@@ -213,18 +289,52 @@ def _acknowledged_late(
 ) -> Iterator[str]:
     """Find acknowledgements that were confirmed, of leases that were over."""
     by_id = {given.message.ack_id: given for given in story.given}
-    earliest = min((settle.started for settle, _ in story.of(ACK)), default=0.0)
+    earliest = story.may_be_done_since  # from then on it may be done, and an acknowledgement again is harmless
     for settle, ack_id in story.of(ACK):
         first = by_id.get(ack_id)
         if first is None or is_dead or settle.started > earliest or not settle.is_confirmed(ack_id):
             continue
         if take_overs.may_have_ended(first.message.run, settle.ended):
             continue
-        if any(first.lease.ended < each.lease.started and each.lease.ended < settle.started for each in story.given):
+        if any(first.lease.ended < each.lease.started and each.lease.ended <= settle.started for each in story.given):
             yield f"late: {said} was acknowledged by {settle.request}, but had been given to another since"
         is_extended = any(other == ack_id for _, other in story.of(EXTEND))
         if not is_extended and settle.started > first.lease.ended + sub.deadline + ROUNDING:
             yield f"late: {said} was acknowledged by {settle.request}, but its lease had ended"
+
+
+def _acknowledged_when_taken_back(
+    said: str, offset: int, story: _Story, keys: _Keys, take_overs: TakeOvers
+) -> Iterator[str]:
+    """Find acknowledgements that were confirmed of messages behind one of their key that had failed since."""
+    by_id = {given.message.ack_id: given for given in story.given}
+    earliest = min((settle.started for settle, _ in story.of(ACK)), default=0.0)
+    for settle, ack_id in story.of(ACK):
+        first = by_id.get(ack_id)
+        if first is None or settle.started > earliest or not settle.is_confirmed(ack_id):
+            continue
+        if take_overs.may_have_ended(first.message.run, settle.ended):
+            continue
+        failed = min((_failed_since(other, first) for other in keys.stories_before(offset)), default=float("inf"))
+        if failed < settle.started:
+            yield f"late: {said} was acknowledged by {settle.request}, but one before it in its key had failed since"
+
+
+def _failed_since(story: _Story, first: Given) -> float:
+    """Return when a message surely had failed after another one, behind it in its key, was given, in the same run."""
+    given = {each.message.ack_id: each for each in story.given}
+    nacked = [
+        settle.ended
+        for settle, ack_id in story.of(NACK)
+        if settle.is_confirmed(ack_id) and settle.started > first.lease.ended and ack_id in given
+        if given[ack_id].message.run == first.message.run
+    ]
+    again = [
+        each.lease.ended
+        for each in story.given
+        if each.lease.started > first.lease.ended and each.message.run == first.message.run
+    ]
+    return min([*nacked, *again], default=float("inf"))
 
 
 def _counted_down(sub: Parallel, said: str, story: _Story, take_overs: TakeOvers) -> Iterator[str]:
@@ -241,7 +351,7 @@ def _counted_down(sub: Parallel, said: str, story: _Story, take_overs: TakeOvers
         if not take_overs.may_have_ended(first.message.run, settle.ended):  # one of before is only over
             known.append((settle.ended, first.message.attempt + 1))
     for lease, message in story.given:
-        before = max((attempt for ended, attempt in known if ended < lease.started), default=0)
+        before = max((attempt for ended, attempt in known if ended <= lease.started), default=0)
         if message.attempt < before:
             yield (
                 f"counted down: {said} was given by pull {lease.request} as delivery {message.attempt}, after it had"
@@ -250,22 +360,61 @@ def _counted_down(sub: Parallel, said: str, story: _Story, take_overs: TakeOvers
             return
 
 
-def _out_of_order(sub: Parallel, held: Sequence[Held], stories: Mapping[int, _Story], dead: set[int]) -> Iterator[str]:
-    last: dict[str, int] = {}
-    for offset, name in held:
-        key = ordering_key(name)
-        before, last[key] = last.get(key), offset
-        story = stories.get(offset)
-        if before is None or story is None or not story.given:
+def _out_of_order(sub: Parallel, stories: Mapping[int, _Story], keys: _Keys, dead: set[int]) -> Iterator[str]:
+    never = float("inf")
+    done_since = {offset: story.may_be_done_since for offset, story in stories.items()}
+    given_last = {at: max([each.lease.started for each in story.given], default=0) for at, story in stories.items()}
+    for offset, story in stories.items():
+        for given in story.given:
+            for before in keys.before(offset):
+                if before in dead:
+                    continue
+                was_done = given_last.get(before, never) < given.lease.ended  # else it came again
+                if was_done and done_since.get(before, never) < given.lease.ended:
+                    continue
+                if not _is_out_to_same(stories.get(before, _Story()), given):
+                    said = (
+                        f"of key {keys.key_of[offset]} in subscription {sub.name}, message {offset} was given by pull"
+                    )
+                    yield f"out of order: {said} {given.lease.request} before message {before} was settled"
+                    break
+
+
+def _left_out(
+    sub: Parallel, stories: Mapping[int, _Story], keys: _Keys, take_overs: TakeOvers, dead: set[int]
+) -> Iterator[str]:
+    """Find messages that did not come again when one before them in their key did, which nobody had acknowledged."""
+    for offset, story in stories.items():
+        last = max(story.given, key=lambda each: each.lease.ended, default=None)
+        if last is None or offset in dead or take_overs.may_have_ended(last.message.run, float("inf")):
             continue
-        first = min(story.given, key=lambda each: each.lease.ended).lease
-        earlier = stories.get(before, _Story())
-        said = f"of key {key} in subscription {sub.name}, message"
-        if before not in dead and earlier.may_be_done_since > first.ended:
-            yield f"out of order: {said} {offset} was given by pull {first.request} before message {before} was settled"
-        again = [each.lease for each in earlier.given if each.lease.started > first.ended]
-        if again:
-            yield (
-                f"out of order: {said} {before} was given by pull {again[0].request} after message {offset} had been"
-                f" given by pull {first.request}"
-            )
+        for before in keys.stories_before(offset):
+            again = [
+                each
+                for each in before.given
+                if last.lease.ended < each.lease.started and each.message.run == last.message.run
+            ]
+            if again and all(settle.started >= again[0].lease.started for settle, _ in before.of(ACK)):
+                said = f"message {again[0].message.id} was given again by pull {again[0].lease.request}"
+                yield (
+                    f"left out: of key {keys.key_of[offset]} in subscription {sub.name}, {said}, and message {offset}"
+                    f" behind it, which pull {last.lease.request} had been given, was not"
+                )
+                break
+
+
+def _is_out_to_same(earlier: _Story, given: Given) -> bool:
+    """Whether an earlier message may be out to the consumer that was given a later one, as far as times tell."""
+    place = given.lease.messages.index(given.message)
+    same = [
+        each
+        for each in earlier.given
+        if each.lease.consumer == given.lease.consumer
+        and (each.lease.ended <= given.lease.ended)
+        and (each.lease is not given.lease or each.lease.messages.index(each.message) < place)
+    ]
+    if not same:
+        return False
+    last = max(each.lease.ended for each in same)
+    others = (each.lease for each in earlier.given if each.lease.consumer != given.lease.consumer)
+    return not any(last < each.started and each.ended < given.lease.started for each in others)

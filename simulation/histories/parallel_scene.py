@@ -41,6 +41,8 @@ async def prepare(admin: Client, kinds: Sequence[Parallel] = KINDS) -> None:
             "ackDeadlineSeconds": int(each.deadline), "retryPolicy": RETRY, "deadLetterPolicy": policy,
             "enableExactlyOnceDelivery": each.exactly_once, "enableMessageOrdering": each.ordered,
         }  # fmt: skip
+        if each.passes_over:
+            body["filter"] = f'NOT hasPrefix(attributes.name, "{each.passes_over}")'
         await admin.must(f"/subscriptions/{each.name}", body, method="PUT")
 
 

@@ -1,6 +1,6 @@
 """Google's clients for Node, Go and Java while the service is killed: all comes, in order, and what is done stays done.
 
-Python's is in the campaign of kills (`tests.faults.campaign`), which sees what it asks on the wire, too.
+Python's is in the campaign of a cluster (`tests.faults.cluster`), which sees what it asks on the wire, too.
 """
 
 import asyncio
@@ -90,7 +90,6 @@ async def kill_while_used(target: Target, said: Callable[[], list[Said]], chance
 
 
 def repeated(said: list[Said]) -> list[int]:
-    """Return what came again after its acknowledgement was confirmed."""
     confirmed: set[int] = set()
     found = []
     for each in said:

@@ -85,7 +85,6 @@ def succeed(script: str, clone: Path, **variables: str) -> str:
 
 @contextlib.contextmanager
 def furnished(clone: Path, *flags: str, before: str = "") -> Iterator[LiveService]:
-    """Serve a clone after these commands."""
     make_clone(clone)
     with live_service(clone / "ams-data", "--tls-self-signed", *flags) as service:
         succeed(GARDEN + before, clone, AMS_ENDPOINT=service.base_url)
@@ -109,8 +108,6 @@ def served(command: str, clone: Path) -> Iterator[str]:
 
 
 class Receiver:
-    """The receiver of a document, in a terminal of its own."""
-
     def __init__(self, document: Path, clone: Path) -> None:
         self._command = shlex.split(block(document, "sh receiver"))
         self._clone = clone

@@ -74,7 +74,6 @@ def day(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Day]:
 
 
 def go_well(day: Day) -> str:
-    """Do what changes something; return a user's token."""
     day.ask("POST", "/projects/P", {}, token=SERVICE_TOKEN)
     user = day.ask("POST", "/projects/P/members/u", {"projects": [{"project": "P", "roles": ["publisher"]}]}).json()
     day.ask("PUT", "/projects/P/topics/t")

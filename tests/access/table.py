@@ -35,7 +35,6 @@ def _line(number: str, action: str, roles: list[str], *, in_project: bool) -> Li
 
 
 def _is_in_project(action: str, path: str) -> bool:
-    """Tell whether a path is one within a project: `...` stands for that in the contract."""
     return path.startswith(("/projects/{project}", "...")) and action != "projects:create"
 
 
@@ -59,7 +58,6 @@ _LETTERS = {
 
 
 def documented(path: str) -> str:
-    """Return a path as the reference writes it."""
     for variable, letter in _LETTERS.items():
         path = path.replace(variable, letter)
     return path

@@ -46,7 +46,6 @@ def test_every_line_of_the_contracts_table_is_there() -> None:
 
 def test_the_roles_of_the_reference_are_those_of_the_table() -> None:
     shown = {action: roles_of(each.method, documented(each.path)) for action, each in ACTIONS.items()}
-
     assert shown == {action: PERMISSIONS[action] for action in shown}
     assert {line.action for line in OWN_LINES} == PERMISSIONS.keys() - {line.action for line in LINES}
 
@@ -92,45 +91,37 @@ def written(folder: Path, content: object, name: str = "roles.json") -> RoleTabl
     return role_table(str(path))
 
 
-@pytest.mark.parametrize(
-    ("content", "name"),
-    [
-        ([{"resource": "topics:create", "roles": ["publisher", "gardener"], "_id": {"$oid": "5"}}], "roles.json"),
-        ({"topics:create": ["publisher", "gardener"]}, "roles.json"),
-        ('"topics:create" = ["publisher", "gardener"]\n', "roles.toml"),
-    ],
-)
+@pytest.mark.parametrize(("content", "name"), [
+    ([{"resource": "topics:create", "roles": ["publisher", "gardener"], "_id": {"$oid": "5"}}], "roles.json"),
+    ({"topics:create": ["publisher", "gardener"]}, "roles.json"),
+    ('"topics:create" = ["publisher", "gardener"]\n', "roles.toml"),
+])  # fmt: skip
 def test_named_actions_are_replaced_and_all_others_stay(tmp_path: Path, content: object, name: str) -> None:
     table = written(tmp_path, content, name)
-
     assert table.permissions == {**PERMISSIONS, "topics:create": {"publisher", "gardener"}}
     assert list(table.permissions) == list(PERMISSIONS)
     assert table.roles == ROLES | {"gardener"}
 
 
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        ({"topics:water": ["publisher"]}, "there is no action 'topics:water'"),
-        ([{"roles": ["publisher"]}], "there is no action None"),
-        ([{"resource": ["x"], "roles": []}], "there is no action ['x']"),
-        ({"version:list": ["publisher"]}, "action 'version:list' is open and has no roles"),
-        ({"topics:create": "publisher"}, "the roles of 'topics:create' must be a list of names"),
-        ({"topics:create": [1]}, "the roles of 'topics:create' must be a list of names"),
-        ([{"resource": "topics:create"}], "the roles of 'topics:create' must be a list of names"),
-        ({"topics:create": ["_admin_"]}, "'_admin_' cannot be a role of 'topics:create'"),
-        ({"topics:create": [""]}, "'' cannot be a role of 'topics:create'"),
-        ({"topics:create": ["a b"]}, "'a b' cannot be a role of 'topics:create'"),
-        ([{"resource": "topics:create", "roles": []}] * 2, "action 'topics:create' is there twice"),
-        ('{"topics:create": [], "topics:create": []}', "'topics:create' is there twice"),
-        (["topics:create"], 'must map actions to lists of roles, or be a list of {"resource": ..., "roles": [...]}'),
-        (1, 'must map actions to lists of roles, or be a list of {"resource": ..., "roles": [...]}'),
-    ],
-)
+@pytest.mark.parametrize(("content", "reason"), [
+    ({"topics:water": ["publisher"]}, "there is no action 'topics:water'"),
+    ([{"roles": ["publisher"]}], "there is no action None"),
+    ([{"resource": ["x"], "roles": []}], "there is no action ['x']"),
+    ({"version:list": ["publisher"]}, "action 'version:list' is open and has no roles"),
+    ({"topics:create": "publisher"}, "the roles of 'topics:create' must be a list of names"),
+    ({"topics:create": [1]}, "the roles of 'topics:create' must be a list of names"),
+    ([{"resource": "topics:create"}], "the roles of 'topics:create' must be a list of names"),
+    ({"topics:create": ["_admin_"]}, "'_admin_' cannot be a role of 'topics:create'"),
+    ({"topics:create": [""]}, "'' cannot be a role of 'topics:create'"),
+    ({"topics:create": ["a b"]}, "'a b' cannot be a role of 'topics:create'"),
+    ([{"resource": "topics:create", "roles": []}] * 2, "action 'topics:create' is there twice"),
+    ('{"topics:create": [], "topics:create": []}', "'topics:create' is there twice"),
+    (["topics:create"], 'must map actions to lists of roles, or be a list of {"resource": ..., "roles": [...]}'),
+    (1, 'must map actions to lists of roles, or be a list of {"resource": ..., "roles": [...]}'),
+])  # fmt: skip
 def test_a_file_with_a_mistake_stops_the_start_with_one_line(tmp_path: Path, content: object, reason: str) -> None:
     with pytest.raises(Unusable) as stopped:
         written(tmp_path, content)
-
     assert stopped.value.message == f"roles file {tmp_path / 'roles.json'}: {reason}"
 
 
@@ -186,7 +177,6 @@ OWN, FOREIGN, UNKNOWN = ProjectName("own"), ProjectName("foreign"), ProjectName(
 
 
 async def outcome(admission: Admission, line: Line, token: str | None, project: ProjectName) -> str:
-    """Return the status a request gets: 200, 401, 403 or 404."""
     try:
         await admission.admit(line.action, token, project if line.in_project else None)
     except NotAuthenticated:
@@ -219,7 +209,6 @@ async def test_the_checks_come_in_their_order(registry: Registry) -> None:
 async def test_a_user_without_any_role_is_nobody(registry: Registry) -> None:
     project = await make_project(registry, OWN)
     member = await make_user(registry, "member", {project.id: ()})
-
     with pytest.raises(NotAuthenticated):
         await Admission(registry).admit("topics:list", member.token, OWN)
 
@@ -300,7 +289,6 @@ def test_an_access_list_binds_those_whose_role_it_is_for(role: str, other: str) 
 
 def test_the_service_token_is_on_no_list_and_needs_none() -> None:
     service = Caller(None, None, frozenset({"service_admin"}), True, None)
-
     assert may(service, frozenset(), "publisher")
     assert service.filters_by("publisher") is None
 
@@ -464,7 +452,6 @@ async def test_a_user_manages_itself_with_whatever_roles(registry: Registry) -> 
 
 async def test_who_somebody_is_can_be_no_role(registry: Registry) -> None:
     thief = await make_user(registry, "thief", None, SELF)
-
     assert SELF not in RoleTable().roles
     with pytest.raises(NotAuthenticated):
         await Admission(registry).admit("tokens:create", thief.token, None, {"user": "anna"})
@@ -474,7 +461,6 @@ async def test_who_somebody_is_can_be_no_role(registry: Registry) -> None:
 async def test_nobody_makes_a_stronger_token_with_a_weaker_one(registry: Registry, action: str) -> None:
     root = await make_user(registry, "root", None, "service_admin")
     token = await named(registry, root, (Right("*", "*"),))
-
     with pytest.raises(NotAllowed, match=r"^The token is not good for this$"):
         await Admission(registry).admit(action, token, None, {"user": "root"})
 

@@ -19,7 +19,6 @@ from ams.storage.registry.records import Project
 
 
 def taken(rate: Rate, key: str, wanted: int) -> int:
-    """Ask so many times; return how many were allowed, each of which is taken."""
     count = 0
     for _ in range(wanted):
         if rate.allows(key):
@@ -58,7 +57,6 @@ def test_the_time_of_day_does_not_matter() -> None:
 
 
 def asked(rate: SharedRate, user: str, project: str = "P") -> bool:
-    """Ask once, and take what is allowed."""
     if not rate.allows(project, user):
         return False
     rate.take(project, user)
@@ -159,7 +157,6 @@ def test_keys_and_projects_do_not_share_and_those_that_nobody_asks_are_forgotten
 
 
 def caller(request: str) -> Caller:
-    """Return who makes a request: a user, or `-` for the service token, and perhaps a project."""
     user, project = [*request.split(), ""][:2]
     place = Project(ProjectId(project), ProjectName(project), "", 0, 0, None) if project else None
     known = user != "-"
@@ -184,28 +181,24 @@ def of_project(limit: int) -> str:
     return f"Quota requestsPerSecond of the project is exceeded: its limit is {limit}"
 
 
-@pytest.mark.parametrize(
-    ("users", "projects", "requests", "answers"),
-    [
-        pytest.param(2, 0, ["a P", "a Q", "a", "b P"], ["", "", USER, ""], id="a user has one limit in all projects"),
-        pytest.param(
-            0, 2, ["a P", "- P", "b P", "a Q", "a"], ["", "", of_project(2), "", ""],
-            id="a project has one limit for all its users and the service token",
-        ),
-        pytest.param(1, 0, ["- P"] * 5, [""] * 5, id="the service token is no user"),
-        pytest.param(
-            5, 10, ["flood P"] * 1000 + ["other P"] * 5, [""] * 5 + [USER] * 995 + [""] * 5,
-            id="a flood of refused requests takes nothing from the others",
-        ),
-        pytest.param(
-            3, 1, ["other P", *["a P"] * 3, "a Q", "a R", "a S"], ["", *[of_project(1)] * 3, "", "", ""],
-            id="what the project refuses is not taken from the user",
-        ),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("users", "projects", "requests", "answers"), [
+    pytest.param(2, 0, ["a P", "a Q", "a", "b P"], ["", "", USER, ""], id="a user has one limit in all projects"),
+    pytest.param(
+        0, 2, ["a P", "- P", "b P", "a Q", "a"], ["", "", of_project(2), "", ""],
+        id="a project has one limit for all its users and the service token",
+    ),
+    pytest.param(1, 0, ["- P"] * 5, [""] * 5, id="the service token is no user"),
+    pytest.param(
+        5, 10, ["flood P"] * 1000 + ["other P"] * 5, [""] * 5 + [USER] * 995 + [""] * 5,
+        id="a flood of refused requests takes nothing from the others",
+    ),
+    pytest.param(
+        3, 1, ["other P", *["a P"] * 3, "a Q", "a R", "a S"], ["", *[of_project(1)] * 3, "", "", ""],
+        id="what the project refuses is not taken from the user",
+    ),
+])  # fmt: skip
 def test_users_and_projects_have_limits(users: int, projects: int, requests: list[str], answers: list[str]) -> None:
     rates = Rates(users=users, clock=ManualClock(), rules=Quotas({REQUESTS: projects}))
-
     assert counted(rates, *map(caller, requests)) == answers
 
 
@@ -228,11 +221,10 @@ def project_with(name: str, quotas: Limits) -> Project:
 SHARED = "it has 9, and leaves fewer free"
 
 
-@pytest.mark.parametrize(
-    ("default", "own", "most", "why"),
-    [(0, {}, 9, SHARED), (2, {}, 2, "its limit is 2"), (2, {STREAMS: 3}, 3, "its limit is 3"),
-     (2, {STREAMS: 0}, 9, SHARED)],
-)  # fmt: skip
+@pytest.mark.parametrize(("default", "own", "most", "why"), [
+    (0, {}, 9, SHARED), (2, {}, 2, "its limit is 2"), (2, {STREAMS: 3}, 3, "its limit is 3"),
+    (2, {STREAMS: 0}, 9, SHARED),
+])  # fmt: skip
 def test_a_project_has_as_many_as_its_quota_says_and_others_do_not_notice(
     default: int, own: Limits, most: int, why: str
 ) -> None:

@@ -12,7 +12,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -30,18 +30,18 @@ from ams.core.errors import Damaged, Unusable
 from ams.core.messages import message
 from ams.core.names import Offset, SubscriptionId, new_topic_id
 from ams.storage.cursors.base import NO_DEADLINE
+from ams.storage.cursors.embedded import EmbeddedCursors
 from ams.storage.folder import RESTORING, Folder
-from ams.storage.log.embedded import Part
+from ams.storage.log.embedded import EmbeddedLog
 from tests.support.engines import open_engines
 from tests.support.loop_time import pass_loop_time
 from tests.support.service import running_service
 from tests.support.use_cases import UseCases, open_use_cases
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data folder with 20 messages that no service runs on."""
     folder = tmp_path_factory.mktemp("made")
     (folder / "ams-data").write_text("1\n")
     (folder / "token.key").write_text("0" * 64)
@@ -139,59 +139,58 @@ async def test_a_running_service_is_copied_as_it_is_and_goes_on(tmp_path: Path) 
         assert token == (tmp_path / "data" / "admin.token").read_text().strip()
 
 
+async def copied_while(tmp_path: Path, change: Coroutine[Any, Any, object]) -> None:
+    """Copy a folder whose service makes a change between the moment of the copy and its first file."""
+
+    def copy() -> None:
+        folder = Folder.look(str(tmp_path / "data"))
+        with _source(folder) as source, _moment(folder, source, ManualClock()) as moment:
+            asyncio.run_coroutine_threadsafe(change, loop).result(PATIENCE_SECONDS)
+            _copy(folder, source, moment, str(tmp_path / "b"), with_key=True)
+
+    loop = asyncio.get_running_loop()
+    (tmp_path / "b").mkdir()
+    await asyncio.to_thread(copy)
+
+
 async def test_what_changes_while_files_are_copied_is_not_in_the_copy(tmp_path: Path) -> None:
     """The moment comes first; a registry that grows meanwhile must not be in the copy with topics the log lacks."""
-    folder = Folder.look(str(tmp_path / "data"))
     async with running_service(tmp_path / "data") as (run, _):
         projects = run.service.registry.projects
-
-        def copy_slowly() -> None:
-            with _source(folder) as source, _moment(folder, source, ManualClock()) as moment:
-                asyncio.run_coroutine_threadsafe(projects.create("LATE", "", None), loop).result()
-                _copy(folder, source, moment, str(tmp_path / "b"), with_key=True)
-
-        loop = asyncio.get_running_loop()
-        (tmp_path / "b").mkdir()
         await projects.create("EARLY", "", None)
-        await asyncio.to_thread(copy_slowly)
+        await copied_while(tmp_path, projects.create("LATE", "", None))
 
     async with running_service(tmp_path / "b") as (run, _):
         assert [each.name for each in await run.service.registry.projects.all()] == ["EARLY"]
 
 
 async def test_no_cursor_of_a_copy_is_beyond_the_log_it_was_copied_with(tmp_path: Path) -> None:
-    """What is published and acknowledged between the looks at cursors and log must not be seen in the cursors only."""
+    """What is published and acknowledged after the look is not in the copy, nor is an image that is stored then."""
     subscription, topic = SubscriptionId("s"), new_topic_id()
-    folder = Folder.look(str(tmp_path / "data"))
     async with running_service(tmp_path / "data") as (run, _):
-        log, cursors = run.service.log, run.service.cursors
+        log, cursors = run.service.embedded, run.service.cursors
+        assert log is not None
 
         async def advance() -> None:
             await log.append(topic, [message("aGk=")])
             position = await cursors.position(subscription, topic)
             await cursors.hand_out(subscription, position.generation, Offset(1))
             await cursors.acknowledge(subscription, Offset(0), NO_DEADLINE)
+            await log.journal.store_image()
+            await log.retain()
 
-        class Busy:
-            """A source with whose log a message is published and acknowledged right after it was looked at."""
-
-            def __init__(self, kept: Any) -> None:
-                self.kept = kept
-
-            def parts(self) -> Any:
-                found = self.kept.parts()
-                asyncio.run_coroutine_threadsafe(advance(), loop).result(10)
-                return found
-
-        def looked_at() -> object:
-            with _source(folder) as source, _moment(folder, Busy(source), ManualClock()) as moment:  # type: ignore[arg-type]  # all that a moment asks
-                return moment.cursors.scalar('SELECT "offset" FROM cursors')
-
-        loop = asyncio.get_running_loop()
         await log.create(topic)
         await cursors.create(subscription, topic, Offset(0))
-        assert await asyncio.to_thread(looked_at) == 0
+        await log.journal.store_image()
+        await copied_while(tmp_path, advance())
         assert (await cursors.position(subscription, topic)).offset == 1
+
+    log = await EmbeddedLog.open(str(tmp_path / "b" / "log"))
+    cursors = await EmbeddedCursors.open(log.journal, ends={})
+    assert (await log.bounds(topic)).end == 0
+    assert (await cursors.places())[subscription].offset == 0
+    await cursors.close()
+    await log.close()
 
 
 @pytest.mark.parametrize("target", ["data/b", "data", "there", "nowhere/b"])
@@ -272,7 +271,7 @@ async def test_a_log_that_ends_too_early_is_not_backed_up_as_if_it_were_whole(tm
 
     async with open_use_cases(tmp_path) as use_cases:
         await use_cases.publish(5)
-    (segment,) = (tmp_path / "log").glob("*/*.log")
+    (segment,) = (tmp_path / "log").glob("7d/*.log")
 
     with pytest.raises(Unusable, match="ends at .* instead of 9999999"):
         copy_file(str(segment), str(tmp_path / "b"), "x.log", 9_999_999)
@@ -316,15 +315,15 @@ def test_a_folder_in_use_is_refused(backup: Path, tmp_path: Path) -> None:
         taken.release()
 
 
-@pytest.mark.parametrize(
-    ("spoil", "name", "said"),
-    [(damage, "registry.db", "not what was backed up"), (damage, "cursors.db", "not what was backed up"),
-     (damage, "token.key", "not what was backed up"), (os.unlink, "cursors.db", "No such file")],
-)  # fmt: skip
+@pytest.mark.parametrize(("spoil", "name", "said"), [
+    (damage, "registry.db", "not what was backed up"), (damage, "log/cursors/*.img", "not what was backed up"),
+    (damage, "token.key", "not what was backed up"), (os.unlink, "log/cursors/*.img", "No such file"),
+])  # fmt: skip
 def test_what_changed_or_is_missing_is_found_and_no_service_takes_the_folder(
     backup: Path, tmp_path: Path, spoil: Callable[[Path], None], name: str, said: str
 ) -> None:
-    spoil(backup / name)
+    (path,) = backup.glob(name)
+    spoil(path)
 
     with pytest.raises((Damaged, Unusable), match=said):
         restore(str(backup), str(tmp_path / "new"))
@@ -401,7 +400,7 @@ async def test_a_folder_may_lie_deeper_than_the_path_of_a_socket_is_long(tmp_pat
 async def until_dropped(use_cases: UseCases, data: Path) -> None:
     async def is_dropped() -> bool:
         await use_cases.engines.log.retain()
-        return not list((data / "log").glob("*/*.log"))
+        return not list((data / "log").glob("7d/*.log"))
 
     await wait_until_async(is_dropped)
 
@@ -418,7 +417,7 @@ async def test_files_are_kept_until_the_connection_ends(tmp_path: Path) -> None:
         parts = await asyncio.to_thread(kept.parts)
         await use_cases.engines.log.retain()
         assert [os.path.exists(tmp_path / "log" / each.name) for each in parts] == [True] * len(parts)
-        assert parts == [Part("7d/0000000000000001.log", parts[0].length)]
+        assert [each.name for each in parts] == ["7d/0000000000000001.log", "cursors/0000000000000002.log"]
 
         kept.close()
         await until_dropped(use_cases, tmp_path)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import ssl
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,10 +28,12 @@ from ams.http import operations
 from ams.service.delivering import Deliverer
 from ams.service.push.runner import PushRunner
 from ams.storage import folder as data_folder
+from simulation.models import kafka_client
+from simulation.models.kafka import Cluster
 from tests.app.client import Client
 from tests.support.held_disk import locked
 from tests.support.served import served
-from tests.support.service import running_service
+from tests.support.service import asking, running_service
 from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
 
 DRAIN_SECONDS = 47.0  # no other sleep is so long
@@ -58,14 +61,8 @@ def test_an_address_that_others_reach_is_warned_of_without_tls(settings: dict[st
     assert [(each["event"], each["log_level"], each["host"]) for each in said] == expected
 
 
-def client_of(run: Running, token: str) -> httpx.AsyncClient:
-    return httpx.AsyncClient(
-        base_url=f"{run.base_url}/v1", headers={"x-api-key": token}, trust_env=False, timeout=PATIENCE_SECONDS
-    )
-
-
 async def make_topic(run: Running, token: str) -> None:
-    async with client_of(run, token) as client:
+    async with asking(f"{run.base_url}/v1", token) as client:
         await client.post("/projects/P", json={})
         await client.put("/projects/P/topics/T")
         await client.post("/projects/P/topics/T:publish", json={"messages": [{"data": "aGk="}]})
@@ -139,7 +136,6 @@ def moved(folder: Path) -> Iterator[None]:
 SEGMENT = "log/7d/0000000000000001.log"
 UNREADY = {
     "registry locked": (lambda data: locked(data / "registry.db"), "DATA/registry.db is locked by another process"),
-    "cursors locked": (lambda data: locked(data / "cursors.db"), "DATA/cursors.db is locked by another process"),
     "folder gone": (moved, "DATA: No such file or directory"),
     "log gone": (lambda data: moved(data / "log"), "DATA/log: No such file or directory"),
     "segment gone": (lambda data: moved(data / SEGMENT), f"DATA/{SEGMENT}: No such file or directory"),
@@ -149,23 +145,42 @@ UNREADY = {
 @pytest.mark.embedded("the data folder holds all there is")
 @pytest.mark.parametrize(("trouble", "reason"), UNREADY.values(), ids=UNREADY)
 async def test_a_service_says_why_it_is_not_ready_when_its_data_folder_does_not_do(
-    trouble: Callable[[Path], contextlib.AbstractContextManager[None]],
-    reason: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    trouble: Callable[[Path], contextlib.AbstractContextManager[None]], reason: str, tmp_path: Path, looking_often: None
 ) -> None:
+    data = tmp_path / "data"
+    async with running_service(data) as (run, token):
+        await make_topic(run, token)
+        await is_unready_for(reason.replace("DATA", str(data)), lambda: trouble(data), run)
+
+
+@pytest.mark.embedded("runs on the model of Kafka")
+async def test_a_service_with_messages_on_kafka_is_not_ready_when_the_folder_of_its_cursors_is_gone(
+    tmp_path: Path, looking_often: None
+) -> None:
+    place = tmp_path / "data" / "cursors"
+    broker = kafka_client.DirectBroker(Cluster([1], time.time), 1)
+    options = {"log": "kafka", "kafka_servers": "kafka1:9092", "kafka_replication": 1, "kafka_min_isr": 1}
+    with kafka_client.installed({("kafka1", 9092): broker}):
+        async with running_service(place.parent, **options) as (run, _):
+            await is_unready_for(f"{place}: No such file or directory", lambda: moved(place), run)
+
+
+@pytest.fixture
+def looking_often(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, seconds in {"LOOK_SECONDS": 0.01, "BUSY_SECONDS": 0.01, "LOCKED_SECONDS": 0}.items():
         monkeypatch.setattr(data_folder, name, seconds)
-    data = tmp_path / "data"
+
+
+async def is_unready_for(
+    reason: str, trouble: Callable[[], contextlib.AbstractContextManager[None]], run: Running
+) -> None:
     async with (
-        running_service(data) as (run, token),
         httpx.AsyncClient(base_url=run.operations_url, trust_env=False, timeout=PATIENCE_SECONDS) as client,
         asyncio.timeout(PATIENCE_SECONDS),
     ):
-        await make_topic(run, token)
-        with trouble(data):
+        with trouble():
             # Until this is the reason: a database that the service itself writes to looks locked for a moment.
-            while (await client.get("/readyz")).text != f"{reason.replace('DATA', str(data))}\n":
+            while (await client.get("/readyz")).text != f"{reason}\n":
                 await asyncio.sleep(0.01)
         while (await client.get("/readyz")).status_code == 503:
             await asyncio.sleep(0.01)
@@ -178,7 +193,7 @@ async def test_a_service_that_refuses_publishes_is_not_ready_and_goes_on_with_al
         await make_topic(run, token)
     async with (
         running_service(data, min_free_bytes=more_than_any_disk_has) as (run, token),
-        client_of(run, token) as client,
+        asking(f"{run.base_url}/v1", token) as client,
     ):
         refused = await client.post("/projects/P/topics/T:publish", json={"messages": [{"data": "aGk="}]})
         unready = await client.get(run.operations_url + "/readyz")
@@ -222,7 +237,6 @@ class Port:
     has_tls: bool = False
 
     async def connect(self, source: str = HERE) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Return a connection on which nothing is said, a handshake neither."""
         return await asyncio.open_connection(HERE, urlsplit(self.url).port, local_addr=(source, 0))
 
     async def open(self, source: str = HERE) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -273,11 +287,10 @@ async def port_of(name: str, folder: Path) -> AsyncIterator[Port]:
             yield Port(run.base_url, run.operations_url, has_tls=name == "api-tls")
 
 
-@pytest.mark.parametrize(
-    ("name", "prefix"),
-    [("api", "ams"), ("api-tls", "ams"), ("operations", "ams"), ("certificates", "ams_authn"),
-     ("certificates-operations", "ams_authn"), ("push-operations", "ams_push"), ("pubsub", "ams")],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "prefix"), [
+    ("api", "ams"), ("api-tls", "ams"), ("operations", "ams"), ("certificates", "ams_authn"),
+    ("certificates-operations", "ams_authn"), ("push-operations", "ams_push"), ("pubsub", "ams"),
+])  # fmt: skip
 async def test_silent_connections_of_one_address_leave_half_to_others(
     name: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

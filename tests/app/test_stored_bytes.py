@@ -158,7 +158,6 @@ def limit(site: Site, size: int) -> None:
 
 
 def fail(site: Site, path: str) -> int:
-    """Pull what is there and give it back; return how many messages."""
     wanted = {"maxMessages": "10", "returnImmediately": "true"}
     got = site.post(f"{path}:pull", json=wanted).raise_for_status().json()["receivedMessages"]
     if got:

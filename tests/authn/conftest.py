@@ -16,7 +16,6 @@ from tests.support.certificates import Authority, Pair
 
 @pytest.fixture(params=ENGINES)
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of an empty store, on each engine."""
     if request.param == "sqlite":
         return sqlite_url(str(tmp_path / "authn.db"))
     from tests.support.databases import empty_store  # it needs the driver
@@ -26,7 +25,6 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 async def service(url: str) -> AsyncIterator[Service]:
-    """The service, on each engine."""
     async with open_service(url) as opened:
         yield opened
 

@@ -20,10 +20,10 @@ from ams.authn.settings import AuthnSettings
 from ams.authn.store import Store
 from ams.authn.store.tables import audit
 from ams.authn.values import API_KEY, HEADERS, AuthMethod, Binding, Peer, Presented, ServiceType, ServiceTypeId
-from ams.core.attempts import Attempts
 from ams.core.clock import ManualClock, Milliseconds
 from ams.core.distinguished_names import of_certificate
 from ams.core.errors import AmsError, NotFound, RateLimited, ServiceFailed, ServiceTimeout, Unavailable
+from ams.core.rate import Attempts
 from ams.outgoing.guard import Guard, trust
 from ams.storage.audit.records import AuditRecords
 from ams.storage.audit.trail import FailedLogins, Trail, events_in
@@ -43,8 +43,6 @@ NOW_MS = int(NOW.timestamp() * 1000)
 
 @dataclass
 class World:
-    """What certificates, authorities and services there are."""
-
     authority: Authority
     jane: Credentials
     folder: Path
@@ -72,8 +70,6 @@ def service(world: World) -> Receiver:
 
 @dataclass
 class LoginService:
-    """The certificate service without its doors."""
-
     store: Store
     login: Login
     clock: ManualClock
@@ -81,7 +77,6 @@ class LoginService:
     world: World
 
     async def offer(self, *auth_types: str, host: str = "localhost", **other: bool) -> None:
-        """Make the service type."""
         settings = AuthnSettings(supported_auth_types=("x509", "other"))
         await ServiceTypes(self.store, settings).create(
             ServiceTypeFields(
@@ -96,12 +91,10 @@ class LoginService:
         return found
 
     async def reach(self) -> None:
-        """Make the auth method."""
         fields = AuthMethodFields(host="localhost", port=self.world.service.port, headers={"x-api-key": SECRET})
         await AuthMethods(self.store).create(await self.service_type(), fields)
 
     async def bind(self, certificate: x509.Certificate, name: str = "jane") -> Binding:
-        """Bind a certificate."""
         fields = BindingFields(
             service_uuid=(await self.service_type()).uuid, host="localhost", unique_key="u-1", auth_type="x509",
             auth_identifier=of_certificate(certificate.subject),
@@ -109,16 +102,13 @@ class LoginService:
         return await Bindings(self.store).create(name, fields)
 
     async def rebind(self, **changes: str) -> None:
-        """Change Jane's binding."""
         await Bindings(self.store).update(await self.binding(), BindingFields(**changes))
 
     async def ask(self, shown: Credentials | None = None, *, address: str = ADDRESS, host: str = "localhost") -> str:
-        """Log in as Jane, or as somebody else."""
         leaf = (shown or self.world.jane).certificate
         return await self.login.token("ams", host, Peer(address, Presented(leaf)))
 
     async def error(self, peer: Peer | None = None, host: str = "localhost") -> tuple[int, str]:
-        """Return how a login is refused, as it goes out."""
         with pytest.raises(AmsError) as refused:
             await self.login.token("ams", host, peer or Peer(ADDRESS, Presented(self.world.jane.certificate)))
         found = refusal(refused.value)
@@ -134,7 +124,6 @@ class LoginService:
 async def site(
     world: World, service: Receiver, tmp_path: Path, request: pytest.FixtureRequest
 ) -> AsyncIterator[LoginService]:
-    """A service that has nothing yet, made with the options that a test is marked with."""
     options = {"per_minute": 30, "seconds": 5.0, "token_seconds": 0.0} | getattr(request, "param", {})
     clock = ManualClock(NOW_MS)
     store = await Store.open(sqlite_url(str(tmp_path / "authn.db")), bytes(32), clock=clock)
@@ -155,7 +144,6 @@ async def site(
 
 @pytest.fixture
 async def ready(site: LoginService) -> LoginService:
-    """A service with all that Jane needs."""
     await site.offer()
     await site.reach()
     await site.bind(site.world.jane.certificate)
@@ -256,9 +244,7 @@ async def test_a22_a_binding_that_is_given_another_subject_is_for_that_from_then
 
 async def test_a8_of_two_subjects_that_look_alike_and_come_first_at_once_one_is_let_in(ready: LoginService) -> None:
     turned = ready.world.authority.signs(tuple(reversed(JANE)))
-
     ended = await asyncio.gather(*(ready.ask(each) for each in (ready.world.jane, turned) * 3), return_exceptions=True)
-
     let_in = [each == TOKEN for each in ended]
     assert let_in in ([True, False] * 3, [False, True] * 3)
 
@@ -293,7 +279,6 @@ async def test_a8_a_binding_with_an_issuer_is_for_certificates_of_that_issuer(re
 @made_with(seconds=0.15)
 async def test_a18_a_login_ends_in_its_time_whatever_it_waits_for(ready: LoginService) -> None:
     ready.world.service.behaviour = is_silent
-
     with pytest.raises(ServiceTimeout, match="^The login could not be finished in time$"):
         await ready.ask()
     assert ready.login.results == {"done": 0, "refused": 0, "failed": 1}
@@ -356,7 +341,6 @@ async def test_an_address_that_failed_often_is_refused_unless_it_logged_in_befor
 async def test_failures_of_a_certificate_that_logged_in_before_count(ready: LoginService) -> None:
     await ready.ask()
     await Bindings(ready.store).delete(await ready.binding())
-
     assert [(await ready.error())[0] for _ in range(3)] == [404, 404, 429]
 
 
@@ -524,9 +508,7 @@ async def test_odd_auth_methods_reach_nobody(service: Receiver, services: Servic
 
 async def test_an_auth_method_sets_no_headers_of_the_connection(service: Receiver, services: Services) -> None:
     headers = {"Host": "elsewhere", "Content-Length": "9", "Accept-Encoding": "gzip", "X-Mine": "ü"}
-
     await services.token(service_type(), method(service, headers=headers), "u-1")
-
     lines = service.heads[0].decode("latin-1").split("\r\n")[1:-2]
     assert lines == [f"Host: localhost:{service.port}", "Accept: application/json", "X-Mine: ü"]
 

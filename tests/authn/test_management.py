@@ -14,12 +14,11 @@ from ams.authn.store import Store
 from ams.authn.store.tables import bindings
 from ams.authn.values import X509, AuthMethod, Binding, BindingId, ServiceType, ServiceTypeId
 from ams.core.clock import ManualClock, Milliseconds
-from ams.core.errors import AlreadyExists, Damaged, NotFound, RegistryUnavailable, Unusable
+from ams.core.errors import AlreadyExists, NotFound, RegistryUnavailable, Unusable
 from ams.core.names import new_uuid
 from ams.storage.database.database import sqlite_url
 from ams.storage.files import Disk
 from ams.storage.free_space import FreeSpace
-from ams.storage.secrets import Secrets
 from tests.support.authn import DN, HOST, KEY, Service, binding_of, error, open_service
 from tests.support.waiting import wait_until_async
 
@@ -539,16 +538,6 @@ async def test_a_store_opens_with_its_own_key_only(tmp_path: Path) -> None:
         await Store.open(sqlite_url(str(tmp_path / "none.db")), KEY)
     with pytest.raises(RegistryUnavailable, match="does not answer"):
         await Store.open("postgresql://127.0.0.1:1/none?connect_timeout=1", KEY)
-
-
-def test_a16_a_secret_reads_back_for_its_owner_only() -> None:
-    secrets = Secrets(KEY)
-    sealed = secrets.seal("secret", "auth method 1")
-    assert b"secret" not in sealed
-    assert secrets.open(sealed, "auth method 1") == "secret"
-    for damaged, owner in ((sealed, "auth method 2"), (sealed[:-1], "auth method 1"), (b"", "auth method 1")):
-        with pytest.raises(Damaged):
-            secrets.open(damaged, owner)
 
 
 def test_a16_secrets_are_not_in_what_values_print() -> None:

@@ -16,8 +16,7 @@ import httpx
 import pytest
 
 from ams.authn.program import AuthnFolder, Running, bearable, running
-from ams.authn.settings import AuthnSettings
-from ams.authn.settings_import import WITHOUT_MONGO, WITHOUT_OIDC, converted, imported
+from ams.authn.settings import WITHOUT_MONGO, WITHOUT_OIDC, AuthnSettings, converted, imported
 from ams.core.errors import BadSettings, Unusable
 from ams.core.settings import Seconds
 from ams.core.supervisor import Supervisor
@@ -172,7 +171,6 @@ NEW = {"authn.key": 0o600, "authn.seal": 0o600, "authn.lock": 0o600, "authn-audi
 
 
 def asked(url: str, ca: str, **headers: str) -> tuple[int, str]:
-    """Ask once; return status and body."""
     secure = ssl.create_default_context(cafile=ca)
     answer = httpx.get(url, headers=headers, verify=secure, trust_env=False, timeout=60)
     return answer.status_code, answer.text
@@ -219,9 +217,7 @@ async def test_a20_the_operations_port_tells_logins_and_handshakes(tmp_path: Pat
     assert "ams_authn_handshakes_failed_total" in said
 
 
-async def test_a_data_folder_has_a_reserve_and_a_disk_that_is_nearly_full_is_told_and_no_reason_to_go(
-    tmp_path: Path,
-) -> None:
+async def test_a_data_folder_has_a_reserve_and_a_disk_that_is_nearly_full_is_told_and_no_reason_to_go(tmp_path: Path):
     ready = []
     for least in (0, 2**62):
         limits = {"min_free_bytes": least, "reserve_bytes": 123_456}

@@ -21,10 +21,9 @@ WORK = Publish(["projects/P/topics/a", "projects/P/topics/b"], per_request=3, si
 SUB = "projects/P/subscriptions/s"
 
 
-@pytest.mark.parametrize(
-    "work",
-    [WORK, Acknowledge([SUB], batch=2), Pull([SUB], messages=3), Lease([SUB], messages=2), Consume([SUB], messages=3)],
-)
+@pytest.mark.parametrize("work", [
+    WORK, Acknowledge([SUB], batch=2), Pull([SUB], messages=3), Lease([SUB], messages=2), Consume([SUB], messages=3),
+])  # fmt: skip
 def test_every_caller_asks_with_whole_requests(work: Work) -> None:
     [script] = scripts(work, 1, "token")
     step = next(script)
@@ -51,8 +50,6 @@ def test_a_load_counts_what_is_answered_and_fails_without_a_server(tmp_path: Pat
 
 
 class Closing(BaseHTTPRequestHandler):
-    """Answers a publish, and closes every connection after five."""
-
     protocol_version = "HTTP/1.1"
     left = 5
 

@@ -9,15 +9,13 @@ import pytest
 
 from tests.support.commands import PROCESS, Ran, run_ams
 from tests.support.service import LiveService, live_service
+from tests.support.waiting import PATIENCE_SECONDS
 
-SECONDS = 30
 SERVICE_TOKEN = "the-token-of-the-service"
 WORKER_TOKEN = "the-token-of-the-push-worker"
 
 
 class Ams:
-    """Runs `ams` in this process, in a folder of its own."""
-
     def __init__(self, environment: dict[str, str], folder: Path) -> None:
         self._environment = environment
         self.folder = folder
@@ -49,7 +47,6 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
 
 
 def admins_environment(service: LiveService, folder: Path) -> dict[str, str]:
-    """Return variables that point at the service as its admin, and at the project named after the folder."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("AMS_")}
     return own | {
         "HOME": str(folder), "PYTHONPATH": str(Path(__file__).parents[2] / "src"), "AMS_ENDPOINT": service.base_url,
@@ -73,13 +70,11 @@ def environment(service: LiveService, tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def ams(environment: dict[str, str], tmp_path: Path) -> Ams:
-    """Run `ams` as the admin in a folder of its own, in this process."""
     return Ams(environment, tmp_path)
 
 
 @pytest.fixture
 def offline(tmp_path: Path) -> Ams:
-    """Run `ams` in a folder of its own, in this process, without any variable of ours."""
     return Ams({"HOME": str(tmp_path)}, tmp_path)
 
 
@@ -102,11 +97,9 @@ def begin(environment: dict[str, str], tmp_path: Path) -> Iterator[Begin]:
 
 @pytest.fixture
 def ams_process(begin: Begin) -> AmsProcess:
-    """Run `ams` as the admin in a folder of its own, as a process."""
-
     def run(*arguments: str, **variables: str) -> Ran:
         process = begin(*arguments, **variables)
-        out, err = process.communicate(timeout=SECONDS)
+        out, err = process.communicate(timeout=PATIENCE_SECONDS)
         return Ran(process.returncode, out, err)
 
     return run

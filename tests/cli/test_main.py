@@ -24,7 +24,6 @@ from tests.support.service import LiveService
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = (ROOT / "docs" / "reference" / "cli.md").read_text()
-HEAVY = {"httpx", "rich", "sqlalchemy", "starlette", "uvloop"}
 
 
 @pytest.mark.parametrize("words", [("--help",), ("serve", "--help"), ("topics", "create", "--help")])
@@ -45,7 +44,7 @@ except SystemExit:
     assert [int(code) for code in re.findall(r"\d+", told)] == list(Exit)
     if "create" in words:  # what asks a service needs a client
         return
-    assert HEAVY & set(modules.split()) == set()
+    assert {"httpx", "rich", "sqlalchemy", "starlette", "uvloop"} & set(modules.split()) == set()
     if words == ("--help",):
         lines = [re.sub("(?<=[a-z])  +", " ", line) for line in out.splitlines()]
         wanted = [f"  {name} {each.help}" for name, each in (SERVICE_COMMANDS | COMMANDS).items() if " " not in name]
@@ -63,7 +62,6 @@ def test_every_command_and_option_is_in_the_reference_and_every_exit_code() -> N
 
 
 def leaves(name: str, command: Any) -> Iterator[tuple[str, list[str]]]:
-    """Yield every command below one, as people type it, with its options."""
     for child, below in getattr(command, "commands", {}).items():
         yield from leaves(f"{name} {child}", below)
     if not hasattr(command, "commands"):
@@ -237,7 +235,6 @@ def test_a_reader_that_goes_away_ends_it_quietly(environment: dict[str, str]) ->
 
 
 def complete(ams: Ams, line: str, **variables: str) -> list[str]:
-    """Return what bash would be offered at the end of the line."""
     words = line.split(" ")
     ran = ams(_AMS_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD=str(len(words) - 1), **variables)
     assert (ran.returncode, ran.stderr) == (0, "")

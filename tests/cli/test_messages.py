@@ -189,7 +189,6 @@ def test_who_may_not_pull_is_told_what_the_service_said_and_of_a_push_subscripti
 
 @pytest.fixture
 def follow(project: str, ams: Ams, begin: Begin) -> Begin:
-    """Start `ams tail`, ready to see what is published."""
     ams("topics", "create", "jobs")
 
     def start(*arguments: str, **variables: str) -> subprocess.Popen[str]:

@@ -31,14 +31,11 @@ def prepared(service: LiveService, tmp_path_factory: pytest.TempPathFactory) -> 
 
 RESOURCE = "must look like topics/TOPIC or subs/SUB"
 ONE_PUSH = "give one of --url, --mattermost and --none"
-NO_JOB = "option job: there is no job 'nothing'; there are "
 NO_TABLE = "none is no table: it has no _delta_log"
 ONE_WAY = "name the dead letters by their ids, or give --all"
 ONE_PLACE = "give one of --to, --oldest, --end and --snapshot"
 ONE_TOPIC = "name one topic: ams subs create reader TOPIC, or --topic TOPIC"
 KEEPING = "is no duration of whole seconds from 0s to 30d"
-NO_PROFILE = "cannot be the name of a profile"
-FILE_OR_OPTION = "give --file or --attributes, or both: what payloads or attributes must be"
 
 MISTAKES: list[tuple[str, int, str]] = [
     ("nonsense", 2, "No such command 'nonsense'."), ("topics create", 2, "Missing argument 'TOPIC'."),
@@ -59,7 +56,7 @@ MISTAKES: list[tuple[str, int, str]] = [
     ("migrate plan", 2, "say where the reference is: --mongodb and --kafka"),
     ("metrics va --from yesterday", 1, "Start date is not in valid format"),
     ("open --print --expires-in soon", 2, "--expires-in 'soon' is no duration"),
-    *((f"pipeline {verb} nothing", 2, NO_JOB) for verb in ("run", "list")),
+    *((f"pipeline {verb} nothing", 2, "option job: there is no job 'nothing'; there are ") for verb in ("run", "list")),
     ("pipeline run nowhere.yaml", 2, "nowhere.yaml: No such file or directory"),
     ("pipeline run archive --set closed_after=x", 2, "option closed_after: Expected int, got str"),
     ("pipeline run archive --set topics=a,b", 2, "option topics: Expected array, got str; a list is"),
@@ -71,7 +68,7 @@ MISTAKES: list[tuple[str, int, str]] = [
     *((f"pipeline table {verb} none", 5, NO_TABLE) for verb in ("history", "vacuum", "check")),
     ("pipeline table check hdfs://names.example/days", 5, "not on hdfs:"),
     ("profile remove nowhere", 2, "no profile 'nowhere'; there are: none"),
-    *((f"profile set {name}", 2, NO_PROFILE) for name in ("current", "../site", "caf\u00e9")),
+    *((f"profile set {name}", 2, "cannot be the name of a profile") for name in ("current", "../site", "caf\u00e9")),
     ("profile set site --endpoint ftp://ams.example", 2, "is no endpoint"),
     ("profile set site --token-stdin", 2, "does not hold a token"),
     ("profile set site --token-stdin --token-file t", 2, "not both"),
@@ -82,7 +79,7 @@ MISTAKES: list[tuple[str, int, str]] = [
     ("publish jobs --data x --file y", 2, "give --data or --file, not both"),
     ("publish jobs --file nowhere", 2, "nowhere: No such file or directory"),
     ("publish jobs --data ''", 1, "message 0, counted from 0, has neither data nor attributes"),
-    ("schemas create person", 2, FILE_OR_OPTION),
+    ("schemas create person", 2, "give --file or --attributes, or both: what payloads or attributes must be"),
     ("schemas create x --file - --attributes -", 2, "standard input can be one of --file and --attributes"),
     ("schemas validate x --data y --file z", 2, "give --data or --file, not both"),
     ("schemas update x --attributes - --no-attributes", 2, "give --attributes or --no-attributes, not both"),

@@ -20,9 +20,7 @@ from tests.cli.conftest import SERVICE_TOKEN, Ams, Begin
 from tests.storage.audit.events import event
 from tests.support.commands import PROCESS
 from tests.support.service import LiveService
-from tests.support.waiting import wait_until
-
-SECONDS = 30
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 
 def test_a_subscription_that_nobody_pulls_from_is_told_with_times_written_one_way(ams: Ams, project: str) -> None:
@@ -183,7 +181,7 @@ def test_in_a_terminal_it_is_drawn_again_and_again_and_puts_the_terminal_back(
         else:
             process.send_signal(signal.SIGTERM if end == "SIGTERM" else signal.SIGINT)
         seen += _until(ours, b"\x1b[?1049l")
-        code = process.wait(timeout=SECONDS)
+        code = process.wait(timeout=PATIENCE_SECONDS)
     os.close(ours)
 
     assert seen.count(b"\x1b[?1049h") == 1
@@ -191,7 +189,7 @@ def test_in_a_terminal_it_is_drawn_again_and_again_and_puts_the_terminal_back(
 
 
 def _until(fd: int, wanted: bytes) -> bytes:
-    seen, end = b"", time.monotonic() + SECONDS
+    seen, end = b"", time.monotonic() + PATIENCE_SECONDS
     while wanted not in seen:
         assert time.monotonic() < end, seen[-2000:]
         with contextlib.suppress(OSError):
@@ -207,7 +205,7 @@ def test_a_subscription_is_watched_line_by_line(ams: Ams, work: str, begin: Begi
     second = json.loads(process.stdout.readline())
     process.send_signal(signal.SIGINT)
 
-    assert (first["lag"], second["lag"], process.wait(timeout=SECONDS)) == (3, 4, 130)
+    assert (first["lag"], second["lag"], process.wait(timeout=PATIENCE_SECONDS)) == (3, 4, 130)
 
 
 def left(ams: Ams) -> list[str]:
@@ -234,7 +232,7 @@ def test_a_bench_that_is_ended_gives_what_it_measured_and_leaves_nothing(ams: Am
     [topic] = wait_until(lambda: left(ams), process=process)
     wait_until(lambda: ams.json("topics", "offsets", topic.rpartition("/")[2])["max"], process=process)
     process.send_signal(signal.SIGTERM)
-    said, _ = process.communicate(timeout=SECONDS)
+    said, _ = process.communicate(timeout=PATIENCE_SECONDS)
 
     assert process.returncode == 0
     assert json.loads(said)["seconds"] < 600

@@ -88,7 +88,6 @@ subs push-config pushed --url https://receiver.example/in"""
 
 @pytest.fixture(scope="module")
 def prepared(service: LiveService, tmp_path_factory: pytest.TempPathFactory) -> Ams:
-    """A project with one of each thing, and one with nothing; a user with a token and a binding, and one without."""
     return prepare_project(service, tmp_path_factory.mktemp("json"), MADE)
 
 

@@ -11,8 +11,8 @@ from ams.cli.command import Session
 from ams.cli.main import COMMANDS
 from ams.cli.output import Format
 from ams.cli.pipeline import hand_over
-from ams.client import Client
 from ams.client.bearer import BearerFile
+from ams.client.connection import Connection
 from ams.pipeline import checkpoint
 from ams.pipeline.checkpoint import Identity, Standing
 from ams.tables.snapshot import open_table
@@ -91,8 +91,9 @@ def test_spark_asks_as_the_command_does_also_by_a_bearer_token(tmp_path: Path) -
         ("", file, {"AMS_BEARER_TOKEN_FILE": file.path}),
     ):
         environment = dict(left)
-        with Client("http://localhost:1", token, bearer=bearer) as client:
-            hand_over(Session(client, None, Format.TABLE, token, None, bearer=bearer), environment)
+        at = Connection("http://localhost:1", token, None, None, bearer)
+        with at.client() as client:
+            hand_over(Session(client, at, Format.TABLE), environment)
         assert environment == {"HOME": "/", "AMS_ENDPOINT": "http://localhost:1"} | said
 
 

@@ -273,7 +273,7 @@ def test_a_backup_and_its_restore_say_whether_the_key_is_in_it(ams: Ams, data: P
 
 def test_a_sound_folder_is_counted_and_damage_is_named_by_a_check_and_by_a_restore(ams: Ams, data: Path) -> None:
     report = ams.json("check", "data")
-    (segment,) = (data / "log").glob("*/*.log")
+    (segment,) = (data / "log").glob("7d/*.log")
     content = bytearray(segment.read_bytes())
     content[content.index(b'"n":"7"') + 6] ^= 1
     segment.write_bytes(content)
@@ -287,10 +287,11 @@ def test_a_sound_folder_is_counted_and_damage_is_named_by_a_check_and_by_a_resto
     assert restored.returncode == 1
     assert "was restored, but what was backed up was damaged already" in restored.stderr
 
-    (data / "cursors.db").write_bytes(b"no database at all" * 100)
+    (image,) = (data / "log" / "cursors").glob("*.img")
+    image.write_bytes(b"no image at all" * 100)
     checked = ams("check", "data")
     assert checked.returncode == 1
-    assert "cursors.db: file is not a database" in checked.stdout
+    assert f"{image.name} is not a whole image of cursors" in checked.stdout
 
 
 async def test_a_rotation_says_where_the_key_is_and_what_old_backups_need(ams: Ams, tmp_path: Path) -> None:

@@ -173,7 +173,6 @@ URL = "https://pump.example/in"
 
 @pytest.fixture
 def sub(ams: Ams, project: str, service: LiveService) -> str:
-    """Make a subscription to `jobs` whose endpoint refused the first two of four messages; `other` has one too."""
     for topic in ("jobs", "dead"):
         ams("topics", "create", topic)
     for name in ("reader", "other"):

@@ -17,7 +17,6 @@ from ams.cli.secret_file import check_place, new_file, secret_file
 from ams.client import wire
 from ams.core.rights import CONSUME, PUBLISH, checked
 from tests.cli.conftest import Ams
-from tests.support.program_keys import file_token
 
 
 def test_a_token_is_printed_alone_and_this_once(ams: Ams, project: str) -> None:
@@ -88,21 +87,6 @@ def test_a_key_goes_to_a_google_file_and_its_public_half_to_the_service(ams: Ams
     assert ams("token", "revoke", "robot").returncode == 0
     assert ams("token", "create", "robot", "--google-file", "new.json", AMS_PROJECT="").returncode == 2
     assert not (tmp_path / "new.json").exists()
-
-
-def test_what_a_program_signs_with_its_file_logs_in_until_it_is_revoked(ams: Ams, project: str, tmp_path: Path) -> None:
-    pytest.importorskip("google.oauth2.service_account")
-    name = f"{project}-robot"
-    ams("token", "create", name, "--google-file", "robot.json")
-    token = file_token(json.loads((tmp_path / "robot.json").read_text()))
-    environment = {"AMS_TOKEN": "", "AMS_BEARER_TOKEN": token}
-
-    assert ams("projects", "show", project, **environment).returncode == 0
-    assert ams("topics", "create", "jobs", **environment).returncode == 0
-    assert ams("token", "revoke", name).returncode == 0
-    refused = ams("projects", "show", project, **environment)
-    assert refused.returncode == 3
-    assert "it was revoked" in refused.stderr
 
 
 @pytest.mark.parametrize(("words", "code"), [

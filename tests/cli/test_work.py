@@ -12,9 +12,8 @@ import pytest
 from ams.cli.work import environment_of, variable
 from ams.client import ReceivedMessage
 from tests.cli.conftest import Ams, AmsProcess, Begin
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
-SECONDS = 30
 EMPTY = "--exit-when-empty"
 Backlog = Callable[[], int]
 
@@ -38,8 +37,6 @@ def backlog(ams: Ams, jobs: str) -> Backlog:
 
 @pytest.fixture
 def started(begin: Begin) -> Begin:
-    """Start `ams work` and wait until it has said that it works."""
-
     def start(*arguments: str) -> "subprocess.Popen[str]":
         process = begin("work", *arguments)
         assert process.stderr is not None
@@ -123,7 +120,7 @@ def test_a_signal_ends_it_in_order(ams: Ams, started: Begin, tmp_path: Path, job
     process = started(jobs, "--", "sh", "-c", "touch begun; sleep 1; touch ended")
     wait_until((tmp_path / "begun").exists, process=process)
     process.send_signal(number)
-    _, said = process.communicate(timeout=SECONDS)
+    _, said = process.communicate(timeout=PATIENCE_SECONDS)
 
     assert process.returncode == 0
     assert said.splitlines()[-1].startswith("worked 1, failed 0")
@@ -138,7 +135,7 @@ def test_what_does_not_end_in_time_is_killed_and_its_message_given_back(
     process = started(jobs, "--grace", "100ms", "--", "sh", "-c", "touch begun; sleep 60; touch ended")
     wait_until((tmp_path / "begun").exists, process=process)
     process.terminate()
-    _, said = process.communicate(timeout=SECONDS)
+    _, said = process.communicate(timeout=PATIENCE_SECONDS)
 
     assert said.splitlines()[-1] == "worked 0, failed 0, late 0, given back 1"
     again = ams_process("work", jobs, EMPTY, "--", "cat")

@@ -2,10 +2,11 @@
 
 import asyncio
 import contextlib
+import itertools
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from threading import Event
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,8 @@ from typing import Any
 import pytest
 
 from ams.client import Client, Message, ReceivedMessage, wire
+from ams.client.plans import Pause, Send
+from ams.client.transport import AsyncConnections
 from ams.client.wire import ParallelOptions
 from tests.support.served import Served
 from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
@@ -59,8 +62,23 @@ class Handler:
             self._end()
 
 
+def sharing_handlers() -> list[Handler]:
+    """Return two handlers on threads, which wait with their first messages until both have one.
+
+    Else a worker that begins late finds nothing left.
+    """
+    both_began = Event()
+
+    def act(_: ReceivedMessage) -> float | Event:
+        if all(each.seen for each in handlers):
+            both_began.set()
+        return 0.005 if both_began.is_set() else both_began
+
+    handlers = [Handler("threads", act) for _ in range(2)]
+    return handlers
+
+
 def made(client: Client, **options: Any) -> str:
-    """Make a project with a topic and a parallel subscription with these options."""
     name = f"p-{uuid.uuid4()}"
     client.call(wire.create_project(name))
     client.project(name).topic("t").create()
@@ -85,9 +103,39 @@ def let_time_pass_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ams.client.worker.LOOKS", 10 * FASTER)
 
 
+def call_after(monkeypatch: pytest.MonkeyPatch, verb: str, act: Callable[[], Awaitable[object] | None]) -> None:
+    """Call something after each request of workers with this verb, before they get the answer."""
+    do = AsyncConnections.do
+
+    async def done(connections: AsyncConnections, step: Send | Pause) -> Any:
+        outcome = await do(connections, step)
+        if isinstance(step, Send) and step.call.path.endswith(f":{verb}") and (waiting := act()):
+            await waiting
+        return outcome
+
+    monkeypatch.setattr(AsyncConnections, "do", done)
+
+
+def pass_leases(monkeypatch: pytest.MonkeyPatch, service: Served) -> Event:
+    """Let time pass faster for workers, and for a service most of a lease with each extension: none comes too late.
+
+    Returns an event that is set when more than a lease has passed: at every second extension.
+    """
+    let_time_pass_faster(monkeypatch)
+    longer_than_a_lease, numbers = Event(), itertools.count()
+
+    def pass_time() -> None:
+        service.clock.advance(9000)
+        if next(numbers) % 2:
+            longer_than_a_lease.set()
+
+    call_after(monkeypatch, "modifyAckDeadline", pass_time)
+    return longer_than_a_lease
+
+
 @contextlib.contextmanager
-def passing(*services: Served) -> Iterator[None]:
-    """Let time pass faster for services."""
+def passing(*services: Served) -> Iterator[Event]:
+    """Let time pass faster for services, until the event is set that is yielded."""
     over = threading.Event()
 
     def pass_time() -> None:
@@ -101,7 +149,7 @@ def passing(*services: Served) -> Iterator[None]:
     thread = threading.Thread(target=pass_time)
     thread.start()
     try:
-        yield
+        yield over
     finally:
         over.set()
         thread.join()

@@ -63,15 +63,7 @@ def stub_server() -> Iterator[Stub]:
                 self.connection.shutdown(socket.SHUT_RDWR)
                 return
             with contextlib.suppress(ConnectionError):  # who asked may have given up
-                self.answer(reply)
-
-        def answer(self, reply: Reply) -> None:
-            self.send_response(reply.status)
-            for name, value in reply.headers.items():
-                self.send_header(name, value)
-            self.send_header("content-length", str(len(reply.body)))
-            self.end_headers()
-            self.wfile.write(reply.body)
+                self.reply(reply.status, reply.body, reply.headers)
 
         do_POST = do_PUT = do_DELETE = do_GET  # noqa: N815  # as above
 

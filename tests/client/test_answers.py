@@ -23,7 +23,6 @@ from tests.support.texts import DECODED
 
 
 def structs(package: types.ModuleType) -> Iterator[type[msgspec.Struct]]:
-    """Every struct that the modules of a package define."""
     for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
         for value in vars(importlib.import_module(found.name)).values():
             if isinstance(value, type) and issubclass(value, msgspec.Struct) and value.__module__ == found.name:
@@ -68,7 +67,6 @@ def emptiest_struct(kind: type[msgspec.Struct]) -> msgspec.Struct:
 
 def test_all_that_routes_read_and_answer_is_of_the_wire() -> None:
     used = {kind for row in TABLE for kind in (row.request, row.answer) if kind is not None}
-
     assert {kind.__module__.rpartition(".")[0] for kind in used} == {"ams.wire"}
 
 

@@ -59,18 +59,6 @@ def test_a_busy_service_is_asked_again_when_it_wants_to_be(face: str, stub: Stub
     assert (len(stub.requests), [round(pause) for pause in told]) == (2, [1])
 
 
-def test_a_publish_whose_answer_was_lost_is_sent_again_under_its_key(face: str, stub: Stub) -> None:
-    stub.script = [CUT, Reply(500, b"")]
-    stub.body = PUBLISHED
-
-    with open_client(face, stub.url, retry=SOON) as client:
-        ids = client.project("P").topic("T").publish([Message(b"hi")])
-
-    assert ids == ["0"]
-    assert len({(headers["idempotency-key"], body) for _, _, headers, body in stub.requests}) == 1
-    assert len(stub.requests) == 3
-
-
 def test_a_kept_connection_that_was_cut_is_replaced(face: str, stub: Stub) -> None:
     with open_client(face, stub.url, retry=SOON) as client:
         client.call(wire.get_status())

@@ -25,7 +25,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def profiles(folder: Path, text: str) -> dict[str, str]:
-    """Write the profiles file and return the environment in which it is found."""
     (folder / "ams").mkdir()
     (folder / "ams" / "profiles.toml").write_text(text)
     return {"XDG_CONFIG_HOME": str(folder)}

@@ -5,27 +5,34 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from ams.client import AsyncClient, Client, ReceivedMessage, RetryLater, Worked
+from ams.client import AsyncClient, Client, Message, ReceivedMessage, RetryLater, Worked
 from ams.client.errors import AckTimeout, Conflict, NotFound
-from ams.client.plans import Pause, Send
-from ams.client.transport import AsyncConnections
-from ams.client.work import Limits
+from ams.client.messages import Limits
 from tests.client.faces import open_client
-from tests.client.handlers import FASTER, Handler, backlog, let_time_pass_faster, made, passing, publish
+from tests.client.handlers import (
+    Handler,
+    backlog,
+    call_after,
+    let_time_pass_faster,
+    made,
+    pass_leases,
+    passing,
+    publish,
+    sharing_handlers,
+)
 from tests.support.documents import environment
 from tests.support.served import Served, served
-from tests.support.waiting import PATIENCE_SECONDS, wait_until
+from tests.support.waiting import PATIENCE_SECONDS, wait_until, wait_until_async
 
-LONGER_THAN_A_LEASE = 12 / FASTER
 ON_ONE_FACE = pytest.mark.parametrize("face", ["asyncio"])  # for what the worker decides, which is one for both faces
 EXACTLY_ONCE = {"enable_exactly_once_delivery": True}
 
@@ -63,7 +70,7 @@ def test_every_message_is_handled_some_at_a_time(client: Client, either: Any, fa
 def test_two_workers_share_a_backlog_without_repeats(client: Client, service: Served, options: dict[str, bool]) -> None:
     project = made(client, **options)
     data = publish(client, project, 300)
-    handlers = [Handler("threads", lambda _: 0.005) for _ in range(2)]
+    handlers = sharing_handlers()
 
     def work(handler: Handler) -> Worked:
         with Client(service.run.base_url, service.token) as own:
@@ -115,13 +122,15 @@ def test_no_more_is_on_lease_than_was_said(client: Client, either: Any, face: st
 
 def test_a_stop_finishes_what_was_begun_and_gives_back(client: Client, either: Any, face: str, project: str) -> None:
     publish(client, project, 10)
-    stop = threading.Event()
+    noticed = threading.Event()
 
-    def begin(_: ReceivedMessage) -> float:
-        stop.set()
-        return 1
+    def is_set() -> bool:
+        """Stop when both handlers have begun: they end when the worker has noticed."""
+        if len(handler.seen) == 2:
+            noticed.set()
+        return noticed.is_set()
 
-    handler = Handler(face, begin)
+    handler, stop = Handler(face, lambda _: noticed), SimpleNamespace(is_set=is_set)
     done = either.work("s", handler.handle, project=project, concurrency=2, prefetch=3, stop=stop)
 
     assert done == Worked(worked=2, given_back=3)
@@ -153,13 +162,15 @@ def test_what_does_not_end_in_time_is_given_back(client: Client, either: Any, fa
 
 def test_closing_the_client_ends_the_work(client: Client, service: Served, project: str) -> None:
     publish(client, project, 1)
+    over = threading.Event()
 
     def close(_: ReceivedMessage) -> None:
         closed.close()
-        time.sleep(0.5)
+        over.wait(PATIENCE_SECONDS)
 
     with Client(service.run.base_url, service.token) as closed:
         assert closed.work("s", close, project=project).worked == 0
+    over.set()
 
 
 async def test_closing_the_client_for_asyncio_ends_the_work(client: Client, service: Served, project: str) -> None:
@@ -268,44 +279,77 @@ def test_what_fails_or_is_put_off_comes_again(faster: Any, face: str, fast_proje
     assert backlog(client, project) == 0
 
 
+def test_of_an_ordering_key_one_message_is_handled_after_the_other_also_again_when_one_failed(
+    either: Any, face: str, client: Client
+) -> None:
+    project = made(client, enable_message_ordering=True)
+    keys = "abaabb"
+    client.project(project).topic("t").publish([Message(b"%d" % at, ordering_key=key) for at, key in enumerate(keys)])
+    handled: dict[str, list[int]] = {"a": [], "b": []}
+
+    def note(message: ReceivedMessage) -> None:
+        handled[message.ordering_key].append(int(message.data))
+        if message.data == b"2" and handled["a"] == [0, 2]:
+            raise ValueError("a bed without water")
+
+    done = either.work("s", Handler(face, note).handle, project=project, max_messages=8)
+
+    assert handled == {"a": [0, 2, 2, 3], "b": [1, 4, 5]}
+    assert done == Worked(worked=6, failed=1, given_back=1)
+
+
 @ON_ONE_FACE
-def test_a_slow_handler_keeps_its_message(faster: Any, face: str, fast_project: tuple[Client, str]) -> None:
-    client, project = fast_project
+def test_a_slow_handler_keeps_its_message(
+    client: Client, either: Any, face: str, project: str, service: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
     publish(client, project, 3)
-    handler = Handler(face, lambda message: 0 if message.data == b"2" else LONGER_THAN_A_LEASE)  # it waits for so long
+    longer_than_a_lease = pass_leases(monkeypatch, service)
+    handler = Handler(face, lambda message: 0 if message.data == b"2" else longer_than_a_lease)  # it waits for so long
 
-    done = faster.work("s", handler.handle, project=project, concurrency=2, prefetch=1, until_empty=True)
+    limits = {"concurrency": 2, "prefetch": 1, "max_messages": 3}
+    done = either.work("s", handler.handle, project=project, until_empty=True, **limits)
 
+    assert longer_than_a_lease.is_set()
     assert (done, len(handler.seen)) == (Worked(worked=3), 3)
     assert backlog(client, project) == 0
 
 
 @ON_ONE_FACE
-def test_a_late_answer_acknowledges(faster: Any, face: str, fast: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_late_answer_acknowledges(
+    client: Client, either: Any, face: str, service: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its lease is asked to be extended meanwhile, which is refused for what is done."""
-    do = AsyncConnections.do
+    project = made(client, **EXACTLY_ONCE)
+    publish(client, project, 3)
+    longer_than_a_lease = pass_leases(monkeypatch, service)
 
-    async def answered_late(connections: AsyncConnections, step: Send | Pause) -> Any:
-        outcome = await do(connections, step)
-        if isinstance(step, Send) and step.call.path.endswith(":acknowledge"):
-            await asyncio.sleep(LONGER_THAN_A_LEASE)
-        return outcome
+    async def answer_late() -> None:
+        longer_than_a_lease.clear()
+        await wait_until_async(longer_than_a_lease.is_set)
 
-    with Client(fast.run.base_url, fast.token) as client:
-        project = made(client, **EXACTLY_ONCE)
-        publish(client, project, 3)
-        monkeypatch.setattr(AsyncConnections, "do", answered_late)
-        assert faster.work("s", Handler(face).handle, project=project, max_messages=3) == Worked(worked=3)
-        assert backlog(client, project) == 0
+    call_after(monkeypatch, "acknowledge", answer_late)
+    assert either.work("s", Handler(face).handle, project=project, max_messages=3) == Worked(worked=3)
+    assert backlog(client, project) == 0
 
 
 @ON_ONE_FACE
-def test_a_message_is_kept_only_for_so_long(faster: Any, face: str, fast_project: tuple[Client, str]) -> None:
-    client, project = fast_project
+def test_a_message_is_kept_only_for_so_long(
+    client: Client, either: Any, face: str, project: str, service: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
     publish(client, project, 1)
-    handler = Handler(face, lambda _: 1 if len(handler.seen) > 1 else LONGER_THAN_A_LEASE)
+    let_time_pass_faster(monkeypatch)
+    answered = threading.Event()
+    call_after(monkeypatch, "acknowledge", answered.set)
+    with passing(service) as came_again:  # then time stands still, and the first handler ends before the second
 
-    done = faster.work("s", handler.handle, project=project, max_lease=1, max_messages=2)
+        def act(_: ReceivedMessage) -> threading.Event:
+            if len(handler.seen) == 1:
+                return came_again
+            came_again.set()
+            return answered
+
+        handler = Handler(face, act)
+        done = either.work("s", handler.handle, project=project, max_lease=1, max_messages=2)
 
     assert (done, len(handler.seen)) == (Worked(worked=1, late=1), 2)
     assert backlog(client, project) == 0
@@ -314,31 +358,35 @@ def test_a_message_is_kept_only_for_so_long(faster: Any, face: str, fast_project
 # A service that goes away
 
 
-@pytest.mark.parametrize(("seconds", "is_repeated", "said"), [
-    (3600, True, "Worked(worked=0, failed=0, late=0, given_back=2)"),
-    (1, False, "Worked(worked=1, failed=0, late=0, given_back=1)"),
+@pytest.mark.parametrize(("is_repeated", "said"), [
+    (True, "Worked(worked=0, failed=0, late=0, given_back=2)"),
+    (False, "Worked(worked=1, failed=0, late=0, given_back=1)"),
 ], ids=["again and again", "once"])  # fmt: skip
 def test_a_signal_stops_the_work_and_a_second_one_at_once(
-    client: Client, service: Served, project: str, seconds: float, is_repeated: bool, said: str
+    client: Client, service: Served, project: str, is_repeated: bool, said: str
 ) -> None:
     publish(client, project, 2)
     program = f"""
-import signal, time
+import os, signal
 from ams.client import Client
 def handle(message):
     print("begun", flush=True)
-    time.sleep({seconds})
+    os.read(0, 1)  # until stdin is closed
 signal.signal(signal.SIGTERM, lambda *_: None)  # more may come when the work is over
 client = Client({service.run.base_url!r}, {service.token!r})
 print(client.work("s", handle, project={project!r}, concurrency=1, prefetch=1), flush=True)
 """
     command = [sys.executable, "-c", program]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as worker:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment()) as worker:
+        assert worker.stdin is not None
         assert worker.stdout is not None
         assert worker.stdout.readline() == "begun\n"
         worker.send_signal(signal.SIGTERM)
         if is_repeated:
             wait_until(lambda: worker.send_signal(signal.SIGTERM) or worker.poll() is not None)
+        else:
+            worker.stdin.close()
         assert worker.stdout.read().strip() == said
 
 
@@ -357,7 +405,7 @@ def test_messages_are_acknowledged_each_for_itself(client: Client, either: Any, 
     there.nack([got[2]], delay=3)
 
     assert [each.data for each in there.pull(10)] == []
-    service.clock.advance(3000)
+    service.clock.advance(3100)  # waits end with tenths of a second
     assert [each.data for each in there.pull(10)] == [b"2"]
 
 

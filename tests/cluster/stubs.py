@@ -4,10 +4,11 @@ import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 
 from local_cluster.certificates import Authority
 from local_cluster.haproxy import Backend
+from tests.support.http_server import QuietHandler
 
 
 class Stub(ThreadingHTTPServer):
@@ -43,31 +44,22 @@ class Stub(ThreadingHTTPServer):
         self.server_close()
 
 
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class Handler(QuietHandler):
     server: Stub
 
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802  # the name the standard library calls
         self.rfile.read(int(self.headers.get("content-length", 0)))
+        name = self.server.name.encode()
         if self.path == "/readyz":
-            return self.answer(200 if self.server.ready else 503)
+            return self.reply(200 if self.server.ready else 503, name)
         self.server.seen.append(self.path)
         self.server.goes_on.wait()
         if self.server.breaks:
             self.close_connection = True
             return None
-        return self.answer(200)
+        return self.reply(200, name)
 
     do_POST = do_GET  # noqa: N815 - the name http.server asks for
-
-    def answer(self, status: int) -> None:
-        body = self.server.name.encode()
-        self.send_response(status)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None: ...
 
 
 @contextmanager

@@ -54,7 +54,6 @@ def fetch(url: str) -> str:
 
 
 def printed(text: str) -> set[str]:
-    """The figures of a text; also those that only describe themselves, as nothing was counted yet."""
     described = set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))
     return described | {re.split(r"[{ ]", line)[0] for line in text.splitlines() if not line.startswith("#")}
 
@@ -120,7 +119,6 @@ def test_the_rules_are_in_order_and_fire_when_they_should() -> None:
 async def test_rules_and_dashboard_speak_of_figures_that_nodes_print(tmp_path: Path) -> None:
     async with running_service(tmp_path / "data") as (running, _):
         text = await asyncio.to_thread(fetch, f"{running.operations_url}/metrics")
-
     assert figures("ams_")
     assert figures("ams_") | figures("process_") <= printed(text)
 
@@ -169,7 +167,6 @@ def test_the_containers_serve_googles_clients_through_haproxy_alone() -> None:
 
 def test_a_commit_is_never_answered_before_it_is_safe() -> None:
     settings = postgres_settings()
-
     assert {settings[name] for name in ("fsync", "full_page_writes", "synchronous_commit")} == {"on"}
     assert settings["synchronous_standby_names"] == "ANY 1 (server1, server2, server3)"
 

@@ -69,7 +69,6 @@ def test_the_deployed_configuration_has_no_fault(tmp_path: Path, authority: Auth
 
 def test_both_nodes_are_asked_and_the_log_has_no_query(haproxy: Haproxy, ask: Ask) -> None:
     answers = {ask("GET", "/v1/projects?key=s3cr3t") for _ in range(4)}
-
     assert answers == {(200, "one"), (200, "two")}
     wait_until(lambda: haproxy.process.log.read_text().count("GET /v1/projects ") == 4)
     assert "s3cr3t" not in haproxy.process.log.read_text()
@@ -95,7 +94,6 @@ REPEATED: list[tuple[str, str, dict[str, str]]] = [
 
 def test_what_can_do_no_harm_is_sent_again_when_its_node_dies(ask: Ask, nodes: list[Stub]) -> None:
     nodes[0].breaks = True
-
     for method, path, headers in REPEATED:
         assert [ask(method, path, **headers) for _ in range(4)] == [(200, "two")] * 4, path
     assert {path for _, path, _ in REPEATED} <= set(nodes[0].seen)
@@ -112,7 +110,6 @@ def test_a_publish_in_flight_is_not_sent_again_and_its_error_is_in_the_envelope(
 
 def test_a_publish_to_a_node_that_is_gone_goes_to_another(ask: Ask, nodes: list[Stub]) -> None:
     nodes[0].close()
-
     assert [ask("POST", PUBLISH)[1] for _ in range(4)] == ["two"] * 4
 
 

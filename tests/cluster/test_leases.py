@@ -13,7 +13,6 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
-from sqlalchemy import text
 
 from ams.cluster.lease_table import MAX_STATES, OtherHolders, StoredLeases
 from ams.cluster.leases import LEASE_SECONDS, NOTHING, Heartbeat, Leases, MemoryLeases, RememberedLeases
@@ -23,7 +22,7 @@ from ams.core.names import SubscriptionId, SubscriptionName, TopicName
 from ams.push.report import RETRYING, SEND
 from ams.storage.registry.registry import Registry
 from ams.wire.push import Attempt, Failure, WorkerState
-from tests.support.administration import KEY, make_project, url_of
+from tests.support.administration import KEY, age_leases, make_project, url_of
 from tests.support.waiting import PATIENCE_SECONDS
 
 Ids = frozenset[SubscriptionId]
@@ -62,8 +61,7 @@ async def opened(kind: str, folder: Path, count: int) -> Keeper:
     async def pass_time(seconds: float) -> None:
         clock.advance(round(seconds * 1000))
         if kind == "postgresql":  # whose clock is its own: so the leases are made older
-            age = text("UPDATE lease_holders SET until = until - :age")
-            await registry._database.put(lambda connection: connection.execute(age, {"age": round(seconds * 1000)}))
+            await age_leases(registry, seconds * 1000)
 
     return Keeper(StoredLeases(registry), names, pass_time, registry)
 

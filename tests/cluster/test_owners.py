@@ -19,7 +19,7 @@ import pytest
 from ams.client import Client as AmsClient
 from ams.client import Worked
 from local_cluster.certificates import Authority
-from tests.client.handlers import Handler, backlog, made
+from tests.client.handlers import Handler, backlog, made, sharing_handlers
 from tests.client.handlers import publish as publish_numbers
 from tests.cluster.nodes import node_served, shared_settings
 from tests.support.events import next_event
@@ -29,7 +29,6 @@ from tests.support.waiting import PATIENCE_SECONDS, wait_until
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
 
 Client = httpx.Client
-PULL_SECONDS = 50.0
 _numbers = count()
 
 
@@ -46,7 +45,7 @@ def settings() -> dict[str, str]:
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory, settings: dict[str, str]) -> Iterator[tuple[Served, Served]]:
     folder = tmp_path_factory.mktemp("nodes")
-    wait = {"pull_wait": PULL_SECONDS}
+    wait = {"pull_wait": 50.0}
     with node_served(folder / "one", settings, **wait) as one, node_served(folder / "two", settings, **wait) as two:
         with client_of(one.run.base_url) as client:
             client.post("/P", json={}).raise_for_status()
@@ -84,7 +83,6 @@ def publish(client: Client, sub: str, *data: str) -> None:
 
 
 def pulled(answer: httpx.Response) -> dict[str, str]:
-    """Return what a pull gave: data, and the id to acknowledge it by."""
     found = answer.raise_for_status().json()["receivedMessages"]
     return {base64.b64decode(each["message"]["data"]).decode(): each["ackId"] for each in found}
 
@@ -115,9 +113,7 @@ def test_messages_pulled_on_either_node_are_leased_once_and_acknowledged_and_sou
     assert list(pull(one, sub)) == ["d"]
 
 
-def test_nack_and_extension_go_to_the_owner_and_refusals_come_back_as_they_are(
-    one: Client, two: Client, sub: str
-) -> None:
+def test_nack_and_extension_go_to_the_owner_and_refusals_come_back_as_they_are(one: Client, two: Client, sub: str):
     publish(one, sub, "a", "b")
     given = pull(one, sub)
     nacked = two.post(f"{sub}:nack", json={"ackIds": [given["a"]]})
@@ -258,7 +254,7 @@ def test_workers_of_two_nodes_share_a_backlog_and_nothing_is_handled_twice(
 ) -> None:
     project = owned(owner)
     data = publish_numbers(owner, project, 300)
-    handlers = [Handler("threads", lambda _: 0.005) for _ in pair]
+    handlers = sharing_handlers()
     done: list[Worked] = []
 
     def work(node: Served, handler: Handler) -> None:

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import text
 
 from ams.cluster import ownership
 from ams.cluster.lease_table import PARALLEL, Holder, LeaseTable
@@ -19,15 +18,13 @@ from ams.core.names import SubscriptionId
 from ams.core.supervisor import Supervisor
 from ams.storage.registry.registry import Registry
 from tests.service.interference import failing
-from tests.support.administration import ENGINES, make_project, open_registry_at, url_of
+from tests.support.administration import ENGINES, age_leases, make_project, open_registry_at, url_of
 from tests.support.waiting import wait_until_async
 
 ONE, TWO = "s1", "s2"
 
 
 class Nodes:
-    """Nodes over one registry, whose time can be moved."""
-
     def __init__(self, kind: str, registry: Registry, clock: ManualClock) -> None:
         self._kind, self.registry, self._clock = kind, registry, clock
         self.leases = LeaseTable(registry, PARALLEL)
@@ -44,13 +41,9 @@ class Nodes:
     async def pass_time(self, seconds: float) -> None:
         self._clock.advance(round(seconds * 1000))
         if self._kind == "postgresql":  # whose clock is its own: so what is owned is made older
-            age = text("UPDATE lease_holders SET until = until - :age")
-            await self.registry._database.put(
-                lambda connection: connection.execute(age, {"age": round(seconds * 1000)})
-            )
+            await age_leases(self.registry, seconds * 1000)
 
     async def kill(self, node: Node) -> None:
-        """End a node in the middle of its work, and let what it owned end."""
         node._rounds.cancel()
         self._made.remove(node)
         await self.pass_time(LEASE_SECONDS)
@@ -80,7 +73,6 @@ async def nodes(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 @pytest.fixture(params=["alone", *ENGINES])
 async def single(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Ownership]:
-    """Every keeper, with one node."""
     if request.param == "alone":
         yield Ownership()
         return
@@ -99,7 +91,6 @@ async def b(nodes: Nodes) -> Node:
 
 
 async def owner_of(node: Node, subscription: SubscriptionId = ONE) -> tuple[str, str]:
-    """Return whom a node that asks is sent to."""
     with pytest.raises(OwnedElsewhere) as refused:
         await node.claim(subscription)
     assert refused.value.pubsub == f"{refused.value.node}:8085"
@@ -112,7 +103,7 @@ async def test_who_claims_first_owns_it_and_what_was_released_may_be_claimed_at_
         assert single.holds(ONE)
     single.release(ONE)
     await single.claim(ONE)
-    await asyncio.sleep(0.1)
+    await single.claim(TWO)  # in a turn after that of the release
     assert single.holds(ONE)
     await single.leave()
     await single.claim(ONE)

@@ -30,6 +30,7 @@ pytestmark = pytest.mark.haproxy
 SILENCE = 0.5  # seconds after which nothing more is expected of a connection on which we say nothing more
 SOON = 60.0
 SHARED = 20
+A_MESSAGE = {"messages": [{"data": "aGk="}]}
 
 # The tests of the repairs of what could be smuggled, which here run through haproxy.
 test_http_1_0 = repaired.test_a_request_of_http_1_0_needs_no_host
@@ -46,19 +47,29 @@ test_a_body_announced_too_large = repaired.test_a_body_announced_too_large_is_re
 class Line(ssl.SSLSocket):
     """A connection by TLS, where a side cannot say that it is done: instead it is read until there is silence."""
 
+    is_answered = False  # in any case: then the silence counts only after the first byte
     _is_done = False
 
     def shutdown(self, how: int) -> None:
         self._is_done = True
-        self.settimeout(SILENCE)
+        if not self.is_answered:
+            self.settimeout(SILENCE)
 
     def recv(self, buflen: int = 1024, flags: int = 0) -> bytes:
         try:
-            return super().recv(buflen, flags)
+            came = super().recv(buflen, flags)
         except TimeoutError:
             if self._is_done:
                 return b""
             raise
+        if self._is_done:
+            self.settimeout(SILENCE)
+        return came
+
+
+@pytest.fixture(autouse=True)
+def answered(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Line, "is_answered", request.function is test_lines_of_a_body)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,13 +98,12 @@ class Behind(Served):
 
 @pytest.fixture(scope="module")
 def strict(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[Behind]:
-    """A service with small limits, and topic T in project P."""
     folder = tmp_path_factory.mktemp("single")
     context = ssl.create_default_context(cafile=authority.ca)
     context.sslsocket_class = Line
     with served(folder / "data", max_body_bytes=100_000, trusted_proxies="127.0.0.1") as service:
-        for method, path in (("POST", "/v1/projects/P"), ("PUT", "/v1/projects/P/topics/T")):
-            assert repaired.ask(service, method, path, b"{}") == 200
+        service.ask("POST", "/projects/P", {})
+        service.ask("PUT", "/projects/P/topics/T")
         operations = int(service.run.operations_url.rpartition(":")[2])
         certificate = authority.sign("single").both
         with SingleHaproxy(folder, service.address[1], operations, certificate, body_bytes=100_000) as haproxy:
@@ -106,15 +116,12 @@ def printed(haproxy: SingleHaproxy) -> str:
 
 
 def figures(haproxy: SingleHaproxy) -> Mapping[str, float]:
-    """Return what haproxy counts of its only server, by name."""
     text = printed(haproxy)
     found = re.findall(r'^haproxy_server_(\w+)\{proxy="ams",server="ams"(?:,state="UP")?\} (\S+)$', text, re.MULTILINE)
     return {name: float(value) for name, value in found}
 
 
-def test_the_configuration_has_no_fault_and_fits_the_settings_of_the_service(
-    tmp_path: Path, authority: Authority
-) -> None:
+def test_the_configuration_has_no_fault_and_fits_the_settings_of_the_service(tmp_path: Path, authority: Authority):
     haproxy, usual = SingleHaproxy(tmp_path, 1, 1, authority.sign("here").both), Settings()
     text = haproxy.configuration.read_text()
     names = set(re.findall(r"presetenv (\w+)", text))
@@ -183,7 +190,6 @@ def test_the_service_knows_clients_by_their_own_addresses(strict: Behind) -> Non
 
 def test_the_log_has_no_query(strict: Behind) -> None:
     assert strict.ask("GET", "/v1/version?key=s3cr3t").status == 200
-
     wait_until(lambda: strict.haproxy.process.said("GET /v1/version "))
     assert not strict.haproxy.process.said("s3cr3t")
 
@@ -235,13 +241,13 @@ def test_a_live_view_comes_through_an_event_at_a_time_and_its_client_may_leave(s
     connection.request("GET", path, headers={"x-api-key": SERVICE_TOKEN, "Accept-Encoding": "gzip"})
     with contextlib.closing(connection), connection.getresponse() as answer:
         assert next_event(answer)[0] == "counts"
-        assert repaired.ask(strict, "POST", "/v1/projects/P/topics/T:publish", b'{"messages":[{"data":"aGk="}]}') == 200
+        assert strict.call("POST", "/projects/P/topics/T:publish", A_MESSAGE).status_code == 200
 
         assert next_event(answer, "message")[1]["message"]["data"] == "aGk="
         assert strict.run.service.cases.live.views == 1
 
     def is_gone() -> bool:  # haproxy notices when it sends something
-        repaired.ask(strict, "POST", "/v1/projects/P/topics/T:publish", b'{"messages":[{"data":"aGk="}]}')
+        strict.call("POST", "/projects/P/topics/T:publish", A_MESSAGE)
         return not strict.run.service.cases.live.views
 
     wait_until(is_gone)

@@ -20,7 +20,6 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.acceptance, pytest.mark.kafka, pytest.mark.postgres, pytest.mark.haproxy, pytest.mark.long]
 
 ROOT = Path(__file__).parents[2]
-START_SECONDS = 300
 PARTS = {"haproxy", *(f"{part}{number}" for part in ("broker ", "postgres ", "node") for number in (1, 2, 3))}
 ROW = re.compile(r"^(\w+(?: \d)?) +127\.0\.0\.1:\d+ +(\d+) +/", re.MULTILINE)
 EXPORT = re.compile(r"AMS_ENDPOINT=(\S+) AMS_CA=(\S+) AMS_TOKEN_FILE=(\S+)")
@@ -38,7 +37,7 @@ class Up:
         return self.output.read_text()
 
     def wait_for(self, *words: str) -> None:
-        wait_until(lambda: all(each in self.text for each in words), START_SECONDS, process=self.process)
+        wait_until(lambda: all(each in self.text for each in words), 300, process=self.process)
 
 
 @pytest.fixture

@@ -24,9 +24,8 @@ expect.set_options(timeout=SECONDS * 1000)
 
 @pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
-    """Run one service for all tests, with the console as the clone's sources are now."""
     for what in ("packages", "build"):
-        subprocess.run(["scripts/console", what], cwd=ROOT, check=True, timeout=100, stdout=subprocess.DEVNULL)
+        subprocess.run(["scripts/console", what], cwd=ROOT, check=True, timeout=600, stdout=subprocess.DEVNULL)
     data = tmp_path_factory.mktemp("console") / "ams-data"
     flags = ("--min-free-bytes", "0", "--reserve-bytes", "0", "--max-message-bytes", "16MB")
     with live_service(data, *flags) as running:
@@ -43,8 +42,6 @@ def browser() -> Iterator[Browser]:
 
 
 class Api:
-    """The API as an administrator asks it, with what makes things in a project."""
-
     def __init__(self, service: LiveService) -> None:
         self.token, self._service = service.token, service
 
@@ -109,7 +106,6 @@ def button(page: Page | Locator, name: str) -> None:
 
 
 def fill_in(page: Page, act: str, fields: Mapping[str, str], place: Locator | None = None) -> None:
-    """Fill in, by their labels, fields of the dialog that a button opens, of a place or the page, and send them."""
     button(place or page, act)
     for label, text in fields.items():
         page.get_by_label(label, exact=label == "Name").fill(text)
@@ -117,7 +113,6 @@ def fill_in(page: Page, act: str, fields: Mapping[str, str], place: Locator | No
 
 
 def confirm(page: Page, act: str, name: str) -> None:
-    """Do what asks for a name to be typed, in the dialog that is open."""
     page.get_by_label(f"Type {name} to go on").fill(name)
     button(page.get_by_role("dialog"), act)
 

@@ -79,7 +79,6 @@ def main() -> None:
 
 
 def _work(service: LiveService, seconds: float) -> None:
-    """Publish a wave of readings, of which one subscription takes all and another falls behind."""
     with Client(service.base_url, service.token) as client:
         client.call(create_project(PROJECT, "Sensors in beds, and who waters them"))
         project = client.project(PROJECT)
@@ -115,7 +114,6 @@ def _reading(number: int) -> Message:
 
 
 def _drawn(browser: Browser, service: LiveService) -> Iterator[tuple[str, Page]]:
-    """Yield each page as it is shown in each mode, and its name."""
     for mode, options in MODES.items():
         with browser.new_context(**options) as context:
             page = context.new_page()

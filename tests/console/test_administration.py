@@ -17,7 +17,6 @@ pytestmark = [pytest.mark.chromium, pytest.mark.node, pytest.mark.long]
 
 
 def shown_token(page: Page) -> str:
-    """Return the token that is shown once, and close what shows it."""
     once = page.get_by_role("dialog", name="The token")
     token = once.locator("code").inner_text()
     once.get_by_role("button", name="I have copied it").click()
@@ -294,7 +293,6 @@ def test_a_forged_dead_letter_is_told_and_not_published(opened: Opened, api: Api
 USER = {"email": f"{'x' * 60}@{'y' * 60}.example"}
 TOPIC_NAME = "projects/$P/topics/$X"
 RIGHTS = {"rights": [{"action": "topics:publish", "resource": TOPIC_NAME}] * 9}
-ISSUER = {"url": "https://aai.example/$X", "audiences": ["ams"]}
 PAGES = {
     "members": ("p/$P/members", "POST", "/projects/$P/members/$X", USER),
     "topics": ("p/$P/topics", "POST", f"/{TOPIC_NAME}:modifyRetention", {"retentionSeconds": 60}),
@@ -302,7 +300,7 @@ PAGES = {
     "schemas": ("p/$P/schemas", "POST", "/projects/$P/schemas/$X", {"type": "json", "schema": {"type": "object"}}),
     "tokens": ("tokens", "POST", "/users/admin/tokens/$X", RIGHTS),
     "users": ("users", "POST", "/users/$X", USER),
-    "issuers": ("issuers", "POST", "/issuers/$X", ISSUER),
+    "issuers": ("issuers", "POST", "/issuers/$X", {"url": "https://aai.example/$X", "audiences": ["ams"]}),
 }
 
 

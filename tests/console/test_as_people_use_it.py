@@ -92,9 +92,7 @@ def test_what_a_table_shows_is_in_the_address(opened: Opened, api: Api, project:
 def test_where_nothing_is_stands_what_to_do_with_a_command_to_copy(opened: Opened, project: str) -> None:
     page = opened(f"p/{project}/topics", permissions=["clipboard-read", "clipboard-write"])
     expect(page.get_by_text("There are no topics yet.")).to_be_visible()
-
     page.get_by_role("button", name=re.compile("^Copy")).click()
-
     assert page.evaluate("navigator.clipboard.readText()") == f"ams topics create readings --project {project}"
 
 
@@ -142,9 +140,7 @@ def test_avro_is_decoded_also_by_an_earlier_revision_of_its_schema(opened: Opene
     assert [json.loads(each) for each in shown.all_inner_texts()] == [{"bed": "new", "moisture": 42}, {"bed": "old"}]
 
 
-def test_protocol_buffers_are_decoded_and_a_definition_is_edited_as_text(
-    opened: Opened, api: Api, project: str
-) -> None:
+def test_protocol_buffers_are_decoded_and_a_definition_is_edited_as_text(opened: Opened, api: Api, project: str):
     definition = 'syntax = "proto3"; message Reading { string bed_name = 1; }'
     schema = f"projects/{project}/schemas/reading"
     api("POST", f"/{schema}", {"type": "protobuf", "schema": {"definition": definition}})

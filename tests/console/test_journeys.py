@@ -1,7 +1,6 @@
 """Longer ways through the console: deliveries repaired, logging in elsewhere, roles, a service that goes away."""
 
 import re
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from local_cluster.link import Link
+from local_cluster.ports import free_port
 from tests.console.conftest import ROOT, Api, Opened, button, data
 from tests.support import shape
 from tests.support.receiving import Receiving, received
@@ -35,10 +35,8 @@ def endpoints(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiving]:
 
 @pytest.fixture(scope="module")
 def issuer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
-    """Run a real OpenID Connect issuer; give its address, and the port on which its client is to be."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    subprocess.run(["scripts/console", "packages"], cwd=ROOT, check=True, timeout=100, stdout=subprocess.DEVNULL)
+    port = free_port()
+    subprocess.run(["scripts/console", "packages"], cwd=ROOT, check=True, timeout=600, stdout=subprocess.DEVNULL)
     with subprocess.Popen(
         ["node", "issuer.mjs", f"http://127.0.0.1:{port}/console/"],
         cwd=ROOT / "console", stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
@@ -52,8 +50,7 @@ def issuer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]
 def service(
     tmp_path_factory: pytest.TempPathFactory, endpoints: Receiving, issuer: tuple[str, int]
 ) -> Iterator[LiveService]:
-    """Run a service that delivers to loopback and believes the issuer."""
-    subprocess.run(["scripts/console"], cwd=ROOT, check=True, timeout=100, stdout=subprocess.DEVNULL)
+    subprocess.run(["scripts/console"], cwd=ROOT, check=True, timeout=600, stdout=subprocess.DEVNULL)
     folder = tmp_path_factory.mktemp("journeys")
     url, port = issuer
     (folder / "issuers.toml").write_text(f'[[issuer]]\nname = "example"\nurl = "{url}"\naudiences = ["ams"]\n')
@@ -70,7 +67,6 @@ def service(
 def verified_push(
     page: Page, api: Api, endpoints: Receiving, subscription: str, url: str, act: str = "Deliver there"
 ) -> None:
-    """Let a subscription be delivered to a URL of the endpoints, and verify it, all by hand."""
     page.get_by_label("Address").fill(url)
     button(page, act)
     expect(page.get_by_role("heading", name="Verify the endpoint")).to_be_visible()
@@ -174,7 +170,6 @@ def test_each_role_sees_the_pages_that_it_may_use(opened: Opened, api: Api, proj
 @pytest.mark.skipif(not shape.is_cluster(), reason="one process is no node")
 def test_nodes_that_share_an_installation_stand_on_the_page_of_the_service(opened: Opened) -> None:
     page = opened("service")
-
     nodes = page.get_by_role("region", name="Nodes that live")
     expect(nodes.get_by_role("listitem")).to_have_count(1)
     expect(nodes.get_by_text("answered")).to_be_visible()

@@ -11,7 +11,6 @@ REGISTRATION = "/registrations/0"
 
 
 def verbs(kind: str, method: str, *names: str) -> dict[str, tuple[str, str]]:
-    """Return actions on a topic or subscription that are named by their verb."""
     resource = {"topics": TOPIC, "subscriptions": SUBSCRIPTION}[kind]
     return {f"{kind}:{name}": (method, f"{resource}:{name}") for name in names}
 

@@ -54,7 +54,6 @@ def client() -> Iterator[httpx.Client]:
 
 @pytest.fixture(scope="module")
 def runner(service: Callable[[str], Served], client: httpx.Client, endpoints: Endpoints) -> Callable[[str], Runner]:
-    """Give the runner of one row, for a service by the name of its settings."""
     return lambda name: Runner(service(name), client, endpoints)
 
 

@@ -4,17 +4,15 @@ from ams import __version__
 from tests.contract.rows import *
 
 NEVER = "0001-01-01T00:00:00Z"
-TEXT = Like("[A-Z].+[.]")
 OF_PROJECT, OF_TOPIC, OF_SUBSCRIPTION = PROJECT + ":metrics", TOPIC + ":metrics", SUBSCRIPTION + ":metrics"
 WATCH = PROJECT + ":watch"
 HISTORY = PROJECT + ":history"
 
 
 def metric(resource: str, name: str, short: str, *points: tuple[str, object], kind: str = "counter") -> object:
-    """A metric with all its fields."""
     return {
         "metric": f"{resource}.{short}", "metric_type": kind, "value_type": "int64" if kind == "counter" else "float64",
-        "resource_type": resource, "resource_name": name, "description": TEXT,
+        "resource_type": resource, "resource_name": name, "description": Like("[A-Z].+[.]"),
         "timeseries": [{"timestamp": moment, "value": value} for moment, value in points],
     }  # fmt: skip
 
@@ -26,7 +24,6 @@ def whole(*metrics: object) -> Answer:
 def project(
     topics: int = 0, subscriptions: int = 0, days: tuple[tuple[str, int], ...] = (), users: tuple[object, ...] = ()
 ) -> Answer:
-    """The whole answer about a project."""
     return whole(
         metric("project", "$P", "number_of_topics", ("$now", topics)),
         metric("project", "$P", "number_of_subscriptions", ("$now", subscriptions)),
@@ -39,7 +36,6 @@ def topic(
     subscriptions: int = 0, messages: int = 0, size: int = 0, days: tuple[tuple[str, int], ...] = (),
     rate: tuple[str, float] = (NEVER, 0.0),
 ) -> Answer:  # fmt: skip
-    """The whole answer about a topic."""
     return whole(
         metric("topic", "T", "number_of_subscriptions", ("$now", subscriptions)),
         metric("topic", "T", "number_of_messages", ("$now", messages)),
@@ -50,7 +46,6 @@ def topic(
 
 
 def subscription(messages: int = 0, size: int = 0, rate: tuple[str, float] = (NEVER, 0.0), lost: int = 0) -> Answer:
-    """The whole answer about a subscription; the last metric is ours."""
     return whole(
         metric("subscription", "S", "number_of_messages", ("$now", messages)),
         metric("subscription", "S", "number_of_bytes", ("$now", size)),
@@ -82,8 +77,6 @@ PROJECT_ROWS = [
     Row("14.1", "of an unknown project", get("/projects/$P-none:metrics"), NO_PROJECT),
     Row("14.1, 1.3", "a verb after the verb is a bad name", get(OF_PROJECT + ":metrics"),
         error("IA", "Invalid project name")),
-    Row("14.1", "for a project admin", get(OF_PROJECT, by="adm"), OK, (ADM,)),
-    Row("14.1", "not for publishers", get(OF_PROJECT, by="pub"), FORBIDDEN, (PUB,)),
 ]  # fmt: skip
 
 TOPIC_ROWS = [
@@ -110,15 +103,12 @@ TOPIC_ROWS = [
     Row("14.2, 17.3 U13", "a topic created again counts from nothing", get(OF_TOPIC), topic(1),
         (*BOTH, publish(), delete(TOPIC), A_TOPIC)),
     Row("14.2", "of an unknown topic", get(OF_TOPIC), NO_TOPIC),
-    Row("14.2, 3.5", "a publisher on the list", get(OF_TOPIC, by="pub"), OK, (A_TOPIC, PUB, listed(TOPIC, "pub"))),
-    Row("14.2, 3.5", "a publisher not on the list", get(OF_TOPIC, by="pub"), FORBIDDEN, (A_TOPIC, PUB)),
     Row("14.2, 3.5", "the list comes before the topic: a publisher gets 403 for an unknown one",
         get(OF_TOPIC, by="pub"), FORBIDDEN, (PUB,)),
     Row("14.2, 3.5", "without access lists that is 404", get(OF_TOPIC, by="pub"), NO_TOPIC, (PUB,),
         served="without access lists"),
     Row("14.2, 3.5", "a project admin who is a publisher too is not held up", get(OF_TOPIC, by="both"), OK,
         (A_TOPIC, member("both", "project_admin", "publisher"))),
-    Row("14.2", "not for consumers", get(OF_TOPIC, by="con"), FORBIDDEN, (A_TOPIC, CON)),
     Row("14.2, 1.3", "POST of the verb falls into no route", post(OF_TOPIC),
         Answer(Has(error=Has(code=405)), 405), (A_TOPIC,)),
 ]  # fmt: skip
@@ -145,15 +135,11 @@ SUBSCRIPTION_ROWS = [
     Row("14.3", "one created again counts from nothing", get(OF_SUBSCRIPTION), subscription(),
         (*BOTH, publish(), pull(), delete(SUBSCRIPTION), A_SUBSCRIPTION)),
     Row("14.3", "of an unknown subscription", get(OF_SUBSCRIPTION), NO_SUBSCRIPTION),
-    Row("14.3, 3.5", "a consumer on the list", get(OF_SUBSCRIPTION, by="con"), OK,
-        (*BOTH, CON, listed(SUBSCRIPTION, "con"))),
-    Row("14.3, 3.5", "a consumer not on the list", get(OF_SUBSCRIPTION, by="con"), FORBIDDEN, (*BOTH, CON)),
     Row("14.3, 3.5", "the list comes before the subscription: a consumer gets 403 for an unknown one",
         get(OF_SUBSCRIPTION, by="con"), FORBIDDEN, (CON,)),
     Row("14.3, 3.5", "without access lists that is 404", get(OF_SUBSCRIPTION, by="con"), NO_SUBSCRIPTION, (CON,),
         served="without access lists"),
     Row("17.4 O8, 14.3", "an error is one answer", get(OF_SUBSCRIPTION), NO_SUBSCRIPTION, (A_TOPIC,)),
-    Row("14.3", "not for publishers", get(OF_SUBSCRIPTION, by="pub"), FORBIDDEN, (*BOTH, PUB)),
 ]  # fmt: skip
 
 
@@ -194,8 +180,6 @@ HISTORY_ROWS = [
 
 
 class Percent:
-    """A share in percent, as a fraction."""
-
     def __eq__(self, other: object) -> bool:
         return isinstance(other, float) and 0 <= other < 10_000
 
@@ -220,7 +204,6 @@ def used(
 
 
 def usage(*projects: dict[str, object], messages: int = 0, average: float = 0.0) -> dict[str, object]:
-    """The whole report on projects; totals of what was made are summed up here."""
     totals = {f"total_{what}_count": sum(each[f"{what}_count"] for each in projects)  # type: ignore[misc]  # numbers
         for what in ("users", "topics", "subscriptions")}  # fmt: skip
     of_projects = {"projects": list(projects), "total_message_count": messages, "average_daily_messages": average}
@@ -245,8 +228,6 @@ NO_OTHER = error("NF", "Project $P-2 doesn't exist")
 USAGE_ROWS = [
     Row("14.4, 17.4 O1, 17.4 O2, clients A21", "the node, one value each", get("/metrics"), Answer({"metrics": NODE}),
         (get("/metrics"),)),
-    Row("14.4", "the node for a metrics viewer", get("/metrics", by="mv"), OK, (user("mv", "metrics_viewer"),)),
-    Row("14.4", "the node not for a project admin", get("/metrics", by="adm"), UNAUTHORIZED, (ADM,)),
     Row("14.4", "usage of a day", va(TODAY_ONLY), Answer(usage(used("$P", 3, 3.0, (1, 1, 1)), messages=3, average=3.0)),
         (*BOTH, ADM, publish("aGk=", "aGk=", "aGk="))),
     Row("14.4", "both days are included, and the average is rounded up", va("&start_date=$yesterday&end_date=$today"),
@@ -287,8 +268,6 @@ USAGE_ROWS = [
     Row("14.4", "a window may be one day", get("/metrics/va_metrics?start_date=2024-01-02&end_date=2024-01-02"), OK),
     Row("14.4", "then the first project that does not exist", get("/metrics/va_metrics?projects=$P,$P-2,$P-3"),
         NO_OTHER),
-    Row("14.4", "usage for a metrics viewer", va(by="mv"), OK, (user("mv", "metrics_viewer"),)),
-    Row("14.4", "usage not for a project admin", va(by="adm"), UNAUTHORIZED, (ADM,)),
     Row("14.4, 1.3", "usageReport is no user's name", report(), Answer(
         {"va_metrics": usage(used("$P", 2, 0.01, (1, 1, 1)), messages=2, average=0.01),
         "operational_metrics": {"metrics": NODE}}), (ADM, *BOTH, publish("aGk=", "aGk="))),
@@ -305,8 +284,6 @@ USAGE_ROWS = [
     Row("14.4", "project_admin as a service role is of no project", report(), Answer(Has(va_metrics=NO_USAGE)),
         (user("adm", "project_admin"),)),
     Row("14.4", "a report for nobody, before the dates", report("?start_date=x", by="nobody"), UNAUTHORIZED),
-    Row("14.4", "a report for a stranger", report(by="stranger"), UNAUTHORIZED),
-    Row("14.4", "the service token is nobody's", report(by="service"), UNAUTHORIZED),
     Row("14.4", "a report with a bad start date", report("?start_date=x&end_date=x"), BAD_START, (ADM,)),
     Row("14.4", "a report with a bad end date", report("?end_date=x"), BAD_END, (ADM,)),
     Row("14.4", "a report of a window that ends before it begins", report("?end_date=1969-12-31"), REVERSED, (ADM,)),

@@ -34,7 +34,6 @@ NOT_CHANGED = {"cli", "client", "kafka"}  # folders whose errors the tests that 
 MARKS = "not kafka and not postgres and not spark and not long and not alone"
 MOST_TESTS = 60  # tests that are run for a change, of all that evaluate it
 AT_A_TIME = 2  # changes that are tried side by side
-_SECONDS = 1800
 _SWITCH = "change_or_not"
 
 
@@ -52,7 +51,6 @@ class Change(NamedTuple):
 
 
 def changes() -> list[Change]:
-    """Return every change there is to make, in a fixed order."""
     found = []
     for file in sorted(PACKAGE.rglob("*.py")):
         if not NOT_CHANGED & set(file.relative_to(PACKAGE).parts):
@@ -114,7 +112,6 @@ def _other_status(code: ast.expr, word: ast.expr) -> Iterator[tuple[ast.expr, st
 
 
 def _other_action(row: ast.Call) -> Iterator[tuple[ast.expr, str]]:
-    """Let an action have another method, or be for others."""
     _, method, _, roles, *_ = row.args
     if isinstance(method, ast.Constant):
         yield method, repr({"GET": "PUT", "POST": "PUT", "PUT": "POST", "DELETE": "PUT"}[str(method.value)])
@@ -167,8 +164,6 @@ def write_switches(sample: Sequence[Change], folder: Path) -> None:
 
 
 class Tests(NamedTuple):
-    """The tests that evaluate a switch."""
-
     own: frozenset[str] = frozenset()  # those that do so themselves
     is_shared: bool = False  # whether an import or a fixture does it, for whatever tests come then
 
@@ -192,7 +187,6 @@ def record(folder: Path) -> Mapping[int, Tests]:
 
 
 def is_noticed(number: int, change: Change, tests: Tests, folder: Path) -> bool:
-    """Switch a change on and tell whether a test fails."""
     arguments = folder / f"arguments-{number}"
     arguments.write_text("\n".join(sorted(tests.own)[:MOST_TESTS]))
     if tests.own and _fails(folder, number, [f"@{arguments}"]):
@@ -210,7 +204,7 @@ def _pytest(folder: Path, arguments: list[str], **environment: str) -> "subproce
     return subprocess.run(
         [sys.executable, "-m", "pytest", *options, *arguments], cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(folder), **environment}, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True, timeout=_SECONDS, check=False,
+        stderr=subprocess.STDOUT, text=True, timeout=1800, check=False,
     )  # fmt: skip
 
 

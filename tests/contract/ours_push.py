@@ -26,7 +26,6 @@ LOOKING = [
 ]  # fmt: skip
 
 WORKER = user("pw", "push_worker")
-VERSION = Like("[0-9a-f]{32}")
 OF_NOTHING = hashlib.blake2b(b"[]", digest_size=16).hexdigest()
 
 
@@ -42,7 +41,7 @@ ATTEMPT = {"time": 1, "messages": 1, "status": 500, "milliseconds": 1, "bytes": 
 
 BEATING = [
     row("ours push lease", "who leaves gets nothing", heartbeat(),
-        Answer({"leaseSeconds": 6.0, "beatSeconds": 2.0, "version": VERSION, "targets": []}), (WORKER,)),
+        Answer({"leaseSeconds": 6.0, "beatSeconds": 2.0, "version": Like("[0-9a-f]{32}"), "targets": []}), (WORKER,)),
     row("ours push lease", "what it knows already is not repeated", heartbeat(version=OF_NOTHING),
         Answer(Has(version=OF_NOTHING, targets=None)), (WORKER,)),
     row("ours push lease", "states and subscriptions that nobody knows are passed over",
@@ -67,7 +66,6 @@ BEATING = [
 
 
 def wait(by: str = "pw", **body: object) -> Ask:
-    """One that does not wait for long."""
     return post("/push:wait", {"subscriptions": [], **body}, by)
 
 
@@ -93,7 +91,6 @@ FIRST = Answer({"secret": SECRET})
 NEXT = Answer({"secret": SECRET, "previousValidUntil": DATE})
 BAD_KEEP = error("IA", "Field keepSeconds should be between 0 and 2592000")
 BAD_ROTATION = error("IA", "Invalid Push Secret Arguments")
-NOT_HTTP = error("CO", "Subscription is not in http push mode")
 WITH_ENDPOINT = (A_TOPIC, create(AN_ENDPOINT))
 WITH_ONE = (*WITH_ENDPOINT, post(ROTATE))
 
@@ -112,7 +109,7 @@ SECRETS = [
     *[row("ours secret", f"no such body: {each!r}", post(ROTATE, each), BAD_ROTATION, WITH_ENDPOINT)
       for each in ({"keepSeconds": "1"}, {"keepSeconds": 1.5}, [], b"{", {"keepSeconds": 10**30})],
     row("ours secret", "an unknown subscription", post(ROTATE), NO_SUBSCRIPTION),
-    row("ours secret", "a pull subscription", post(ROTATE), NOT_HTTP, BOTH),
+    row("ours secret", "a pull subscription", post(ROTATE), error("CO", "Subscription is not in http push mode"), BOTH),
     row("ours secret", "a pull subscription has lost them", modify(AN_ENDPOINT), Answer(b""), (*WITH_ONE, modify({})),
         ((post(ROTATE), FIRST),)),
     row("ours secret", "a subscription does not show it", SHOW, Answer(Has(secret=None, pushConfig=Has(secret=None))),
@@ -122,7 +119,6 @@ SECRETS = [
 # Dead letters that a worker elsewhere puts aside
 
 DEAD = "/projects/$P/topics/D"
-LETTERS = get(DEAD + ":offsets")
 THE_LETTERS = SUBSCRIPTIONS + "/R"
 BAD_LETTER = error("IA", "Invalid Dead Letter Arguments")
 BAD_ID = error("IA", "Invalid ack id")
@@ -140,7 +136,7 @@ def dead_letter(number: object = 0, by: str = "worker", **fields: Any) -> Ask:
 
 
 def count(letters: int) -> tuple[Ask, Answer]:
-    return LETTERS, Answer({"min": 0, "max": letters})
+    return get(DEAD + ":offsets"), Answer({"min": 0, "max": letters})
 
 
 def stands(at: int) -> tuple[Ask, Answer]:
@@ -164,7 +160,6 @@ MINE = "projects/$P/subscriptions/S:"
 
 
 def refuse(by: str = "worker", **fields: Any) -> Ask:
-    """Say that the message that was pulled last was refused."""
     return dead_letter(**{"ackId": "$ack_0", "by": by, **fields})
 
 

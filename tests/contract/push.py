@@ -20,18 +20,14 @@ FIELDS = [
       for each in ({"type": "smtp"}, {"verified": True}, {"verificationHash": "x"}, {"base64Decode": True},
           {"mattermostChannel": "c"}, {"maxMessages": 1}, {"authorizationHeader": {"value": "x"}},
           {"type": "HTTP_ENDPOINT", "pushEndpoint": URL})],
-    *[row("13.1, 13.2", f"no https url: {each!r}", create(endpoint(pushEndpoint=each)), BAD_URL, (A_TOPIC,),
-        ((SHOW, NO_SUBSCRIPTION),))
-      for each in ("", "receiver.example/in", "/in", "http://receiver.example/in", "https://", "https:///in",
-          "https://:443/in", "ftp://receiver.example", "https://a b/")],
-    *[row("13.1, 13.2", f"credentials in the url: {each!r}", create(endpoint(pushEndpoint=each)), URL_CREDENTIALS,
-        (A_TOPIC,), ((SHOW, NO_SUBSCRIPTION),))
-      for each in ("https://user:s3cret@receiver.example/in", "https://user@receiver.example", "http://u:s3cret@[a")],
+    row("13.1, 13.2", "no https url", create(endpoint(pushEndpoint="http://receiver.example/in")), BAD_URL, (A_TOPIC,),
+        ((SHOW, NO_SUBSCRIPTION),)),
+    row("13.1, 13.2", "credentials in the url", create(endpoint(pushEndpoint="https://u:s3cret@receiver.example/in")),
+        URL_CREDENTIALS, (A_TOPIC,), ((SHOW, NO_SUBSCRIPTION),)),
     row("13.1, 13.2", "credentials in mattermost's url", create(hook(mattermostUrl="https://u:s3cret@chat.example/x")),
         HOOK_CREDENTIALS, (A_TOPIC,), ((SHOW, NO_SUBSCRIPTION),)),
     row("13.1", "maxMessages as asked", create(endpoint(maxMessages=100)), config(maxMessages=100), (A_TOPIC,)),
     row("13.1", "maxMessages: 0 is 1", create(endpoint(maxMessages=0)), config(maxMessages=1), (A_TOPIC,)),
-    row("13.1", "maxMessages: negative", create(endpoint(maxMessages=-1)), BAD_COUNT, (A_TOPIC,)),
     row("13.1", "maxMessages: too many", create(endpoint(maxMessages=10_001)), BAD_COUNT, (A_TOPIC,)),
     row("13.1", "mattermost: always one message", create(hook(maxMessages=7)), config(maxMessages=1), (A_TOPIC,)),
     row("13.1", "a header asked for; its value is ignored", create(endpoint(authorizationHeader={"type": "autogen",
@@ -84,11 +80,6 @@ CREATION = [
     row("13.2, 9.3", "an unknown topic comes first", create(ORDER, topic="projects/$P/topics/none"), NO_TOPIC),
     row("13.2", "then the URL", create(ORDER), BAD_URL, BOTH),
     row("13.2", "then the header", create({**ORDER, "pushEndpoint": URL}), BAD_HEADER, BOTH),
-    row("13.2", "the type before the retry policy", create({"type": "x", "retryPolicy": {"type": "never"}}), BAD_TYPE,
-        BOTH),
-    row("13.2", "mattermost's URL before the retry policy",
-        create({"type": "mattermost", "retryPolicy": {"type": "never"}}), NO_HOOK, BOTH),
-    row("13.2", "then the retry policy", create(endpoint(retryPolicy={"type": "never"})), BAD_RETRY, BOTH),
     row("13.2, 9.3", "a taken name comes last", create(AN_ENDPOINT), TAKEN, BOTH),
     row("13.2", "an endpoint is not active until verified", SHOW, Answer(Has(pushStatus=None)),
         (A_TOPIC, create(AN_ENDPOINT)), ((get(SUBSCRIPTION + ":acl"), Answer({"authorized_users": []})),)),
@@ -98,7 +89,6 @@ CREATION = [
         Answer(Has(pushConfig=PULL_CONFIG)), (A_TOPIC,)),
 ]  # fmt: skip
 
-OFF = (A_TOPIC, create(endpoint(authorizationHeader={"type": "disabled"})), SHOW)
 AUTOGEN = {"type": "autogen"}
 NEW_HEADER = {"type": "autogen", "value": Another("$header_before")}
 SAME_HEADER = {"type": "autogen", "value": "$header_before"}
@@ -112,14 +102,7 @@ CHANGE = [
     row("13.3", "the retry policy first", modify(ORDER), BAD_RETRY, BOTH),
     row("13.3", "then the URL", modify(endpoint(pushEndpoint="x", authorizationHeader={"type": "basic"})), BAD_URL,
         BOTH),
-    row("13.3", "credentials in the URL", modify(endpoint(pushEndpoint="https://u:s3cret@a.example")), URL_CREDENTIALS,
-        BOTH),
-    row("13.3", "credentials in mattermost's URL", modify(hook(mattermostUrl="https://u:s3cret@a.example")),
-        HOOK_CREDENTIALS, BOTH),
-    row("13.3", "the header", modify(endpoint(authorizationHeader={"type": "basic"})), BAD_HEADER, BOTH),
     row("13.3", "mattermost's URL", modify({"type": "mattermost"}), NO_HOOK, BOTH),
-    row("13.3", "the type", modify({"type": "x"}), BAD_TYPE, BOTH),
-    row("13.3", "maxMessages", modify(endpoint(maxMessages=-1)), BAD_COUNT, BOTH),
     row("13.3", "what is refused changes nothing", modify(endpoint(pushEndpoint="x")), BAD_URL,
         BEFORE, kept(config(pushEndpoint=URL, verificationHash="$hash_before", authorizationHeader=SAME_HEADER))),
     row("13.3, 9.2", "pull to an endpoint", modify(AN_ENDPOINT), EMPTY, BOTH,
@@ -145,13 +128,7 @@ CHANGE = [
         kept(Answer(Has(pushConfig=ENDPOINT_CONFIG, pushStatus=None)))),
     row("13.3", "a header asked for is a new one each time", modify(endpoint(authorizationHeader=AUTOGEN)), EMPTY,
         BEFORE, kept(config(authorizationHeader=NEW_HEADER))),
-    row("13.3", "also where there was none", modify(endpoint(authorizationHeader=AUTOGEN)), EMPTY, OFF,
-        kept(config(authorizationHeader=NEW_HEADER))),
     row("13.3", "disabled has no value", modify(endpoint(authorizationHeader={"type": "disabled"})), EMPTY, BEFORE,
-        kept(config(authorizationHeader={"type": "disabled"}))),
-    row("13.3", "absent after pull: a new one", modify(AN_ENDPOINT), EMPTY, BOTH,
-        kept(config(authorizationHeader={"type": "autogen", "value": TOKEN}))),
-    row("13.3", "absent after disabled: disabled", modify(AN_ENDPOINT), EMPTY, OFF,
         kept(config(authorizationHeader={"type": "disabled"}))),
     row("13.3", "absent after autogen: kept", modify(endpoint(pushEndpoint=URL + "/2")), EMPTY, BEFORE,
         kept(config(authorizationHeader=SAME_HEADER))),
@@ -176,8 +153,6 @@ CHANGE = [
     row("13.3, 13.5", "mattermost: the worker goes to the end of the list", modify(A_HOOK), EMPTY,
         (*BOTH, CONSUMER, listed(SUBSCRIPTION, "con")),
         ((get(SUBSCRIPTION + ":acl"), Answer({"authorized_users": ["$P-con", "push_worker_0"]})),)),
-    row("13.3", "for administrators", modify(A_HOOK, by="adm"), EMPTY, (*BOTH, ADMIN)),
-    row("13.3", "not for consumers", modify({}, by="con"), FORBIDDEN, (*BOTH, CONSUMER)),
 ]  # fmt: skip
 
 DEAD = put("/projects/$P/topics/D")
@@ -211,12 +186,8 @@ DEAD_LETTERS = [
         ((SHOW, NO_SUBSCRIPTION),)) for says, fields, gets in WRONG_DEAD_LETTERS],
     *[row("ours dead letters", f"changed: {says}", modify(endpoint(maxMessages=9, **fields)), gets, (DEAD, *BEFORE),
         kept(config(maxMessages=1, deadLetterTopic=None))) for says, fields, gets in WRONG_DEAD_LETTERS],
-    *[row("ours dead letters", f"{says}, as told before them",
-        modify({"deadLetterTopic": "none", "maxDeliveryAttempts": -1, **wrong}), gets, BOTH)
-      for says, wrong, gets in (("the retry policy", {**AN_ENDPOINT, "retryPolicy": {"type": "never"}}, BAD_RETRY),
-          ("the URL", {**AN_ENDPOINT, "pushEndpoint": "x"}, BAD_URL), ("the type", {"type": "x"}, BAD_TYPE),
-          ("mattermost's URL", {"type": "mattermost"}, NO_HOOK),
-          ("maxMessages", {**AN_ENDPOINT, "maxMessages": -1}, BAD_COUNT))],
+    row("ours dead letters", "the URL, as told before them",
+        modify(endpoint(pushEndpoint="x", deadLetterTopic="none", maxDeliveryAttempts=-1)), BAD_URL, BOTH),
     row("ours dead letters", "a wrong type is a parse error", modify(endpoint(maxDeliveryAttempts="5")), BAD_ARGUMENTS,
         BOTH),
     row("ours dead letters", "asked for by a change", modify(endpoint(deadLetterTopic="D", maxDeliveryAttempts=2)),
@@ -257,8 +228,6 @@ OUTSTANDING = [
       for says, fields, gets in WRONG_OF_ORDERED],
     *[row("19.1", f"at creation of a parallel one: {says}", create(endpoint(**fields), **OF_PARALLEL), gets,
         (A_TOPIC, DEAD), ((SHOW, NO_SUBSCRIPTION),)) for says, fields, gets in WRONG_OF_PARALLEL],
-    *[row("13.3, 19.1", f"changed: {says}", modify(endpoint(maxMessages=9, **fields)), gets, BEFORE,
-        kept(config(maxMessages=1, maxOutstanding=None))) for says, fields, gets in WRONG_OF_ORDERED],
     *[row("13.3, 19.1", f"a parallel one changed: {says}", modify(endpoint(maxMessages=9, **fields)), gets, A_PARALLEL,
         kept(config(maxMessages=1, maxOutstanding=None, deadLetterTopic=None)))
       for says, fields, gets in WRONG_OF_PARALLEL],
@@ -305,8 +274,6 @@ VERIFYING = [
         unverified("169.254.169.254 is not a public address"), at("169.254.169.254"), WAITS),
     row("13.4, 13.5", "the worker goes on the list and into the project", OF_WORKER, places("S"), VERIFIED,
         ((get(SUBSCRIPTION + ":acl"), Answer({"authorized_users": ["push_worker_0"]})),)),
-    row("13.4", "for administrators", post(VERIFY, by="adm"), EMPTY, (A_TOPIC, create(GOOD), SHOW, ADMIN)),
-    row("13.4", "not for consumers", post(VERIFY, by="con"), FORBIDDEN, (A_TOPIC, create(GOOD), SHOW, CONSUMER)),
 ]  # fmt: skip
 
 ADD_WORKER = post(MEMBERS + "/push_worker_0:add", {"roles": ["consumer"]})
@@ -384,9 +351,6 @@ STATUS = [
         "push_servers": [{"endpoint": "127.0.0.1:1", "status": Like(r"(?!Push server is).+")}]})),
     row("14.5", "nobody has the worker's token", get("/status", by="nobody"), Answer({"status": "warning",
         "push_servers": [{"endpoint": "internal", "status": UNREACHABLE}]}), served="push without a worker"),
-    row("14.5, 17.4 O6", "details for nobody", get("/status?details=true", by="nobody"), UNAUTHORIZED),
-    row("14.5, 17.4 O6", "details for a worker", get("/status?details=true", by="worker"), FORBIDDEN),
-    row("14.5", "details for an admin viewer", get("/status?details=true", by="av"), OK, (user("av", "admin_viewer"),)),
 ]  # fmt: skip
 
 ROWS = [*FIELDS, *CREATION, *CHANGE, *DEAD_LETTERS, *OUTSTANDING, *VERIFYING, *WORKER, *SEEN, *STATUS]

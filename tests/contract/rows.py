@@ -39,8 +39,6 @@ class Ask(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """Time passes."""
-
     seconds: float
 
 
@@ -69,8 +67,6 @@ class Has:
 
 @dataclass(frozen=True)
 class Holding:
-    """A list with this item somewhere."""
-
     item: Any
 
     def __eq__(self, other: object) -> bool:
@@ -126,7 +122,6 @@ class Row(NamedTuple):
 
     @property
     def steps(self) -> "tuple[Ask | Wait, ...]":
-        """All that is done."""
         return (*self.given, self.ask, *(step for step, _ in self.then))
 
 
@@ -181,13 +176,11 @@ BOTH = (A_TOPIC, A_SUBSCRIPTION)
 
 
 def member(name: str, *roles: str) -> Ask:
-    """A user whose only membership is this project's."""
     body = {"projects": [{"project": "$P", "roles": list(roles)}]}
     return post(f"{MEMBERS}/$P-{name}", body, remember=name)
 
 
 def user(name: str, *service_roles: str, **details: object) -> Ask:
-    """A user of the service."""
     return post(f"/users/$P-{name}", {"service_roles": list(service_roles), **details}, remember=name)
 
 
@@ -199,7 +192,6 @@ DAY = 86_400
 
 
 def listed(resource: str, *names: str) -> Ask:
-    """An access list."""
     return post(f"{resource}:modifyAcl", {"authorized_users": [f"$P-{name}" for name in names]})
 
 
@@ -217,7 +209,6 @@ def ack(*numbers: int, by: str = "admin", name: str = "S") -> Ask:
 
 
 def received(*numbers: int) -> Answer:
-    """A pull's answer with exactly these messages."""
     ids = {number: f"projects/$P/subscriptions/S:{number}" for number in numbers}
     return Answer({"receivedMessages": [Has(ackId=ids[each], message=Has(messageId=str(each))) for each in numbers]})
 
@@ -247,5 +238,4 @@ def filled(value: Any, names: Mapping[str, str]) -> Any:
 
 
 def every(*groups: Iterable[Row]) -> list[Row]:
-    """Join groups of rows."""
     return [row for group in groups for row in group]

@@ -21,13 +21,12 @@ JSON = "application/json; charset=utf-8"
 LINES = "application/x-ndjson"
 
 _count = itertools.count(1)
-_HOT = (":publish", ":pull", ":acknowledge")
 _NOTHING = b"{"  # a body that no hot route takes: it changes nothing, but its head is known afterwards
 
 
 def is_hot(ask: Ask) -> bool:
     """Whether a request may take the fast lane, by its method and path."""
-    return ask.method == "POST" and ask.path.partition("?")[0].endswith(_HOT)
+    return ask.method == "POST" and ask.path.partition("?")[0].endswith((":publish", ":pull", ":acknowledge"))
 
 
 @dataclass
@@ -41,7 +40,6 @@ class Endpoints:
 
 @contextlib.contextmanager
 def open_endpoints(folder: Path) -> Iterator[Endpoints]:
-    """Serve three endpoints until the block ends."""
     endpoints = Endpoints({}, "")
 
     def show(connection: ssl.SSLSocket) -> None:
@@ -73,7 +71,6 @@ class Runner:
         self._tokens["worker"] = WORKER_TOKEN
 
     def run(self, row: Row) -> None:
-        """Do what a row says; fail at the first answer that is another."""
         for step in (Ask("POST", "/projects/$P", {}), *row.given):
             self._expect(step, None)
         self._expect(row.ask, row.gets)
@@ -81,7 +78,6 @@ class Runner:
             self._expect(step, answer)
 
     def must(self, ask: Ask) -> None:
-        """Send a request that has to succeed."""
         self._expect(ask, None)
 
     def _times(self) -> dict[str, str]:

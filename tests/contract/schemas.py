@@ -143,17 +143,9 @@ MANAGED = [
     Row("17.3 U12", "a deleted project takes its schemas along", get(SCHEMAS), Answer({"schemas": []}),
         (A_SCHEMA, delete(PROJECT), Ask("POST", PROJECT, {}))),
     Row("2, 1.5 2", "a bad name", get(SCHEMAS + "/a@b"), error("IA", "Invalid schema name")),
-    Row("3.4", "a publisher manages none", get(SCHEMAS, "pub"), FORBIDDEN, (member("pub", "publisher"),)),
 ]  # fmt: skip
 
 DRAFT_4 = {"$schema": "http://json-schema.org/draft-04/schema#", "maximum": 3, "exclusiveMaximum": True}
-DRAFT_6 = {"$schema": "http://json-schema.org/draft-06/schema#", "maximum": 3, "exclusiveMaximum": 3}
-DRAFT_7 = {"$schema": "http://json-schema.org/draft-07/schema#", "if": {"type": "number"}, "then": {"maximum": 2}}
-
-
-def judged(says: str, document: object, text: str, schema: object = PERSON) -> Row:
-    """A document that is refused, as :validate says it."""
-    return Row("15.3", says, ask(document), invalid(text), (create(type="json", schema=schema),))
 
 
 VALIDATED = [
@@ -171,56 +163,20 @@ VALIDATED = [
         invalid("Message 0 is not in valid base64 enocding,illegal base64 data at input byte 3"), (AN_AVRO_SCHEMA,)),
     Row("15.3", "avro: not of the schema", ask({"data": "BGE="}),
         why('Message 0 is not valid\\.field "site": unexpected end of data.*'), (AN_AVRO_SCHEMA,)),
-    Row("15.3, 17.4 O12", "avro: surplus bytes", ask({"data": base64.b64encode(b"\x04ab\x02\x00").decode()}),
-        why("Message 0 is not valid\\.1 bytes left over after the datum"), (AN_AVRO_SCHEMA,)),
     Row("ours protobuf", "a binary message", ask({"data": "CgF4"}), VALID, (A_PROTO_SCHEMA,)),
     Row("ours protobuf", "another one", ask({"data": "CgJ4"}),
         invalid("Message 0 is not valid.the data is not a message A in the binary encoding"), (A_PROTO_SCHEMA,)),
     Row("15.3", "json: nothing at all", post(SCHEMA + ":validate"),
         invalid("Message 0 data is not valid JSON format,EOF"), (A_SCHEMA,)),
-    Row("15.3", "json: cut off", post(SCHEMA + ":validate", b'{"name": '),
-        invalid("Message 0 data is not valid JSON format,unexpected EOF"), (A_SCHEMA,)),
     Row("15.3", "json: no JSON", post(SCHEMA + ":validate", b"name"), why("Message 0 data is not valid JSON format,.+"),
         (A_SCHEMA,)),
-    Row("15.3", "json: no UTF-8", post(SCHEMA + ":validate", b'"\xff"'),
-        invalid("Message 0 data is not valid JSON format,invalid UTF-8"), (A_SCHEMA,)),
-    judged("a missing property", {}, "Message 0 data is not valid,(root): name is required"),
-    judged("a wrong type", {"name": 3},
-           "Message 0 data is not valid,name: Invalid type. Expected: string, given: integer"),
-    judged("a wrong type at the top", 3,
-           "Message 0 data is not valid,(root): Invalid type. Expected: object, given: integer"),
-    judged("a property too many", {"name": "ann", "x": 1},
-           "Message 0 data is not valid,(root): Additional property x is not allowed"),
-    judged("none of the allowed", {"name": "ann", "kind": "c"},
-           'Message 0 data is not valid,kind: kind must be one of the following: "a", "b"'),
-    judged("another pattern", {"name": "ANN"}, "Message 0 data is not valid,name: Does not match pattern '^[a-z]+$'"),
-    judged("another format", {"name": "ann", "mail": "x"},
-           "Message 0 data is not valid,mail: Does not match format 'email'"),
-    judged("too short", {"name": "a"},
-           "Message 0 data is not valid,name: String length must be greater than or equal to 2"),
-    judged("too small", {"name": "ann", "age": -1},
-           "Message 0 data is not valid,age: Must be greater than or equal to 0"),
-    judged("too few", {"name": "ann", "tags": []},
-           "Message 0 data is not valid,tags: Array must have at least 1 items"),
-    judged("a path with dots", {"a": [{"b": 1}]},
-           "Message 0 data is not valid,a.0.b: Invalid type. Expected: string, given: integer",
-           {"properties": {"a": {"items": {"properties": {"b": {"type": "string"}}}}}}),
-    judged("several violations", {"age": -1, "x": 1},
-           "Message 0 data is not valid.1)age: Must be greater than or equal to 0."
-           "2)(root): Additional property x is not allowed.3)(root): name is required."),
+    Row("15.3", "a wrong type", ask({"name": 3}),
+        invalid("Message 0 data is not valid,name: Invalid type. Expected: string, given: integer"), (A_SCHEMA,)),
+    Row("15.3", "several violations", ask({"age": -1, "x": 1}), invalid(
+        "Message 0 data is not valid.1)age: Must be greater than or equal to 0."
+        "2)(root): Additional property x is not allowed.3)(root): name is required."), (A_SCHEMA,)),
     Row("15.1", "draft 4 where it is named", ask(3), why("Message 0 data is not valid,.root.: Must be less than 3"),
         (create(type="json", schema=DRAFT_4),)),
-    Row("15.1", "draft 4 where only that takes it", ask(3),
-        why("Message 0 data is not valid,.root.: Must be less than 3"),
-        (create(type="json", schema={"maximum": 3, "exclusiveMaximum": True}),)),
-    Row("15.1", "draft 6 where it is named", ask(3), why("Message 0 data is not valid,.root.: Must be less than 3"),
-        (create(type="json", schema=DRAFT_6),)),
-    Row("15.1", "draft 7 where it is named", ask(3),
-        why("Message 0 data is not valid,.root.: Must be less than or equal to 2"),
-        (create(type="json", schema=DRAFT_7),)),
-    Row("15.1", "draft 7 without a name", ask(3),
-        why("Message 0 data is not valid,.root.: Must be less than or equal to 2"),
-        (create(type="json", schema={"if": {"type": "number"}, "then": {"maximum": 2}}),)),
 ]  # fmt: skip
 
 # What a schema does to a topic (8, 12.2, 15.1), and what is ours: attributes and dry runs
@@ -344,8 +300,6 @@ ATTRIBUTES = [
         why(".*Additional property attributes is not allowed.*"), (A_SCHEMA,)),
 ]  # fmt: skip
 
-FIVE = publish(GOOD, BAD, GOOD, "eA==", GOOD)
-
 
 def dry_run(**body: object) -> Ask:
     return post(SCHEMA + ":dryRun", {"topic": "projects/$P/topics/T", **body})
@@ -355,7 +309,7 @@ DRY_RUNS = [
     Row("ours dryRun", "the newest messages", dry_run(messages=4), Answer({"checked": 4, "refused": 2, "reasons": [
         {"messageId": "1", "reason": "Message 1 data is not valid,(root): name is required"},
         {"messageId": "3", "reason": Like("Message 3 data is not valid JSON format,.+")}]}),
-        (A_SCHEMA, A_TOPIC, FIVE), ((get(TOPIC), Answer(Has(schema=None))),)),
+        (A_SCHEMA, A_TOPIC, publish(GOOD, BAD, GOOD, "eA==", GOOD)), ((get(TOPIC), Answer(Has(schema=None))),)),
     Row("ours dryRun", "at most twenty reasons", dry_run(), Answer(Has(checked=25, refused=25)),
         (A_SCHEMA, A_TOPIC, publish(*[BAD] * 25))),
     Row("ours dryRun", "an unknown schema first", dry_run(topic=""), NO_SCHEMA),

@@ -52,7 +52,6 @@ def test_every_line_of_the_contracts_has_its_row() -> None:
 
 def test_no_two_rows_say_the_same() -> None:
     said = [(row.line, row.says, row.served) for row in ROWS]
-
     assert len(said) == len(set(said))
 
 

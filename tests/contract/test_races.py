@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from tests.support.served import Served
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.service import asking
 
 MANY = 20
 _count = itertools.count(1)
@@ -23,8 +23,7 @@ def name() -> str:
 @pytest.fixture
 async def client(service: Callable[[str], Served]) -> AsyncIterator[httpx.AsyncClient]:
     served = await asyncio.to_thread(service, "usual")
-    base, headers = served.run.base_url + "/v1", {"x-api-key": served.token}
-    async with httpx.AsyncClient(base_url=base, headers=headers, trust_env=False, timeout=PATIENCE_SECONDS) as client:
+    async with asking(served.run.base_url + "/v1", served.token) as client:
         yield client
 
 
@@ -34,11 +33,10 @@ async def told(client: httpx.AsyncClient, method: str, path: str, body: object =
     return Counter("done" if each.status_code == 200 else each.json()["error"]["message"] for each in answers)
 
 
-@pytest.mark.parametrize(
-    ("kind", "taken", "gone"),
-    [("projects", "Project already exists", "project doesn't exist"),
-     ("users", "User already exists", "User doesn't exist")],
-)  # fmt: skip
+@pytest.mark.parametrize(("kind", "taken", "gone"), [
+    ("projects", "Project already exists", "project doesn't exist"),
+    ("users", "User already exists", "User doesn't exist"),
+])  # fmt: skip
 async def test_17_3_u11_a_project_or_user_is_made_once_and_deleted_once(
     client: httpx.AsyncClient, name: str, kind: str, taken: str, gone: str
 ) -> None:

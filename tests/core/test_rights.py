@@ -44,11 +44,10 @@ def test_a_right_more_takes_nothing_away(rights: list[Right], more: Right, actio
     )
 
 
-@pytest.mark.parametrize(
-    "resource",
-    ["", "projects", "projects/", "projects/a b", "projects/p/", "projects/p/topics", "projects/p/topics/", "topics/t",
-     "projects/p/things/t", "projects/p/topics/t/u", "projects/*", "/projects/p", "users/alice"],
-)  # fmt: skip
+@pytest.mark.parametrize("resource", [
+    "", "projects", "projects/", "projects/a b", "projects/p/", "projects/p/topics", "projects/p/topics/", "topics/t",
+    "projects/p/things/t", "projects/p/topics/t/u", "projects/*", "/projects/p", "users/alice",
+])  # fmt: skip
 def test_what_is_no_resource_is_refused(resource: str) -> None:
     assert not is_resource(resource)
     with pytest.raises(InvalidInput, match="invalid resource"):

@@ -36,16 +36,14 @@ def test_flags_win_over_the_environment_which_wins_over_the_file_which_wins_over
     assert settings.retention == 7 * 86400
 
 
-@pytest.mark.parametrize(
-    ("text", "size"), [("16MiB", 16 * 2**20), ("500kB", 500_000), ("7", 7), ("1.5 GiB", 3 * 2**29), ("0", 0)]
-)
-def test_sizes_are_written_with_units(text: str, size: int) -> None:
-    assert loaded({"min_free_bytes": text}).min_free_bytes == size
-
-
-@pytest.mark.parametrize(("text", "seconds"), [("7d", 604800), ("90s", 90), ("250ms", 0.25), ("12h", 43200), ("5", 5)])
-def test_durations_are_written_with_units(text: str, seconds: float) -> None:
-    assert loaded({"retention": text}).retention == seconds
+@pytest.mark.parametrize(("name", "text", "value"), [
+    ("min_free_bytes", "16MiB", 16 * 2**20), ("min_free_bytes", "500kB", 500_000), ("min_free_bytes", "7", 7),
+    ("min_free_bytes", "1.5 GiB", 3 * 2**29), ("min_free_bytes", "0", 0),
+    ("retention", "7d", 604800), ("retention", "90s", 90), ("retention", "250ms", 0.25), ("retention", "12h", 43200),
+    ("retention", "5", 5),
+])  # fmt: skip
+def test_sizes_and_durations_are_written_with_units(name: str, text: str, value: float) -> None:
+    assert getattr(loaded({name: text}), name) == value
 
 
 KAFKA = {"log": "kafka", "kafka_servers": "kafka1.example:9092"}
@@ -203,12 +201,11 @@ def test_log_levels_are_spelled_our_way(level: str, ours: str) -> None:
     assert converted(log_level=level)[0]["log_level"] == ours
 
 
-@pytest.mark.parametrize(
-    "given",
-    [{"port": "eighty"}, {"port": 70000}, {"log_level": "LOUD"}, {"log_facilities": ["kafka"]},
-     {"per_resource_auth": "perhaps"}, {"certificate": "only.pem"}, {"push_server_host": "push.example"},
-     {"push_enabled": []}, {"service_token": 7}, {"bind_ip": 7}, {"proxy_hostname": "\ud800"}],
-)  # fmt: skip
+@pytest.mark.parametrize("given", [
+    {"port": "eighty"}, {"port": 70000}, {"log_level": "LOUD"}, {"log_facilities": ["kafka"]},
+    {"per_resource_auth": "perhaps"}, {"certificate": "only.pem"}, {"push_server_host": "push.example"},
+    {"push_enabled": []}, {"service_token": 7}, {"bind_ip": 7}, {"proxy_hostname": "\ud800"},
+])  # fmt: skip
 def test_a_value_that_cannot_be_stops_the_import_in_one_line(given: dict[str, Any]) -> None:
     with pytest.raises(Unusable) as stopped:
         converted(**given)
@@ -230,7 +227,6 @@ def tree(folder: Path, text: str | bytes) -> Value:
 
 
 def refused(folder: Path, text: str | bytes) -> str:
-    """Return what is said of a file that cannot be read, without the folder."""
     with pytest.raises(BadDocument) as raised:
         tree(folder, text).plain()
     return str(raised.value).replace(f"{folder}/", "")

@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -122,8 +122,6 @@ def test_a_process_that_hangs_is_ended_and_says_where_it_hung() -> None:
 
 
 class Program:
-    """Starts when it is let, and says what became of it."""
-
     def __init__(self, *, starts: bool = True) -> None:
         self.said: list[str] = []
         self._may_start = asyncio.Event()
@@ -143,7 +141,6 @@ class Program:
 
 @pytest.fixture
 def ends(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
-    """In how many seconds the process was to be ended."""
     found: list[float] = []
     monkeypatch.setattr(supervisor, "end_within", found.append)
     yield found
@@ -155,24 +152,25 @@ def sigterm(_: object = None) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
+async def ran(program: Program, announce: Callable[[str], None], watched: Supervisor) -> str | None:
+    return await run_until_stopped(
+        program.running(), announce, watched, structlog.get_logger(), stop_seconds=3, failed_seconds=7
+    )
+
+
 async def test_a_program_that_is_told_to_stop_stops_in_order(ends: list[float]) -> None:
     program = Program()
     with capture_logs() as lines:
-        ran = await run_until_stopped(
-            program.running(), sigterm, Supervisor(), structlog.get_logger(), stop_seconds=3, failed_seconds=7
-        )
+        assert await ran(program, sigterm, Supervisor()) == "a program"
 
-    assert (ran, program.said, ends) == ("a program", ["stopped in order"], [3])
+    assert (program.said, ends) == (["stopped in order"], [3])
     assert [line["event"] for line in lines] == ["stopping"]
 
 
 async def test_a_program_of_which_a_vital_part_fails_stops_in_its_own_time(ends: list[float]) -> None:
     program, watched = Program(), Supervisor()
 
-    await run_until_stopped(
-        program.running(), lambda _: watched.failed("part", ValueError()), watched, structlog.get_logger(),
-        stop_seconds=3, failed_seconds=7,
-    )  # fmt: skip
+    await ran(program, lambda _: watched.failed("part", ValueError()), watched)
 
     assert (program.said, ends) == (["stopped in order"], [7])
 
@@ -182,11 +180,9 @@ async def test_a_start_is_undone_when_the_stop_comes_first(ends: list[float]) ->
     asyncio.get_running_loop().call_soon(sigterm)
 
     with capture_logs() as lines:
-        ran = await run_until_stopped(
-            program.running(), announced.append, Supervisor(), structlog.get_logger(), stop_seconds=3
-        )
+        assert await ran(program, announced.append, Supervisor()) is None
 
-    assert (ran, program.said, announced, ends) == (None, ["start undone"], [], [3])
+    assert (program.said, announced, ends) == (["start undone"], [], [3])
     assert [(line["event"], line["reason"]) for line in lines] == [("stopped", "asked to stop before it was ready")]
 
 
@@ -194,8 +190,6 @@ LONG = 3600.0
 
 
 class Site:
-    """Work of which tests say how its rounds end, and what was told."""
-
     def __init__(self) -> None:
         self.supervisor = Supervisor()
         self.put_off: list[str] = []
@@ -216,6 +210,13 @@ class Site:
     def rounds(self, seconds: float = 0.0, **options: Any) -> Rounds:
         return Rounds("work", seconds, self.work, lambda reason: self.put_off.append(reason), **options)
 
+    async def started(self, seconds: float = 0.0, *, soon: bool = False, **options: Any) -> Rounds:
+        rounds = self.rounds(seconds, **options)
+        if soon:
+            rounds.soon()
+        await rounds.start(self.supervisor)
+        return rounds
+
 
 @pytest.fixture
 def site() -> Site:
@@ -223,8 +224,7 @@ def site() -> Site:
 
 
 async def test_one_round_comes_after_the_other_until_the_close(site: Site) -> None:
-    rounds = site.rounds()
-    await rounds.start(site.supervisor)
+    rounds = await site.started()
     await wait_until_async(lambda: site.ended > 2)
     await rounds.close()
 
@@ -235,26 +235,21 @@ async def test_one_round_comes_after_the_other_until_the_close(site: Site) -> No
 
 
 async def test_it_begins_with_the_pause_unless_a_round_is_to_come_soon(site: Site) -> None:
-    rounds = site.rounds(LONG)
-    await rounds.start(site.supervisor)
+    rounds = await site.started(LONG)
     await some_turns()
     assert site.begun == 0
     rounds.soon()
     await wait_until_async(lambda: site.ended == 1)
     await rounds.close()
 
-    again = site.rounds(LONG)
-    again.soon()
-    await again.start(site.supervisor)
+    again = await site.started(LONG, soon=True)
     await wait_until_async(lambda: site.ended == 2)
     await again.close()
 
 
 async def test_what_is_asked_for_during_a_round_comes_after_it(site: Site) -> None:
-    rounds = site.rounds(LONG)
     site.open.clear()
-    rounds.soon()
-    await rounds.start(site.supervisor)
+    rounds = await site.started(LONG, soon=True)
     await wait_until_async(lambda: site.begun == 1)
     rounds.soon()
     site.open.set()
@@ -287,9 +282,7 @@ async def test_after_an_error_the_next_round_is_tried(
 @pytest.mark.parametrize("error", [Unavailable(), KeyError("planted")])
 async def test_after_a_round_that_failed_the_next_one_may_come_sooner(site: Site, error: Exception) -> None:
     site.errors = [error]
-    rounds = site.rounds(LONG, retry_seconds=0.0)
-    rounds.soon()
-    await rounds.start(site.supervisor)
+    rounds = await site.started(LONG, retry_seconds=0.0, soon=True)
     await wait_until_async(lambda: site.ended == 1)
     await some_turns()
     await rounds.close()
@@ -311,8 +304,7 @@ async def test_a_round_may_change_the_pause(site: Site) -> None:
 
 async def test_the_close_cancels_a_round_under_way(site: Site) -> None:
     site.open.clear()
-    rounds = site.rounds()
-    await rounds.start(site.supervisor)
+    rounds = await site.started()
     await wait_until_async(lambda: site.begun == 1)
     assert not rounds.is_over
     await rounds.close()
@@ -324,8 +316,7 @@ async def test_the_close_cancels_a_round_under_way(site: Site) -> None:
 
 async def test_with_a_last_round_the_close_lets_one_under_way_end_and_adds_it(site: Site) -> None:
     site.open.clear()
-    rounds = site.rounds(has_last=True)
-    await rounds.start(site.supervisor)
+    rounds = await site.started(has_last=True)
     await wait_until_async(lambda: site.begun == 1)
     closing = asyncio.create_task(rounds.close())
     await some_turns()
@@ -342,15 +333,13 @@ async def test_the_last_round_comes_also_if_none_did_before(site: Site) -> None:
     await site.rounds(LONG, has_last=True).close()
     assert site.begun == 1
 
-    began = site.rounds(LONG, has_last=True)
-    await began.start(site.supervisor)
+    began = await site.started(LONG, has_last=True)
     await began.close()
     assert site.ended == 1
 
 
 async def test_a_cancel_ends_it_at_once(site: Site) -> None:
-    rounds = site.rounds(LONG)
-    await rounds.start(site.supervisor)
+    rounds = await site.started(LONG)
     rounds.cancel()
     rounds.soon()
     await rounds.close()
@@ -374,7 +363,6 @@ async def test_what_is_more_than_an_exception_is_the_end_of_the_part(site: Site)
 
 
 async def ticking(ticks: list[int]) -> None:
-    """Count turns of the event loop."""
     while True:
         ticks[0] += 1
         await asyncio.sleep(0)

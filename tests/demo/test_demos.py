@@ -12,7 +12,6 @@ from tests.support.documents import environment
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.long]
 
-ALL_PARTS = (pytest.mark.kafka, pytest.mark.haproxy, pytest.mark.curl)
 DEMOS = [
     pytest.param(["certificates", "--sites", "3", "--each", "10"], "logins 4 refused 4 messages 30", id="certificates"),
     pytest.param(["identity", "--each", "5"], "accepted 20 refused 8 messages 20", id="identity"),
@@ -22,7 +21,7 @@ DEMOS = [
     ),
     pytest.param(
         ["migrate", "--small"], r"users 44 topics 34 messages \d+ lost 0 repeated 0 refused 0", id="migrate",
-        marks=ALL_PARTS,
+        marks=(pytest.mark.kafka, pytest.mark.haproxy, pytest.mark.curl),
     ),
 ]  # fmt: skip
 SECRETS = ("ams-data/admin.token", "authn-data/authn.key")

@@ -5,7 +5,6 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -79,15 +78,12 @@ RIGHT_REFUSALS = (": 400 wrong ack", ": 400 no ack pending", f": 408 {LATE}")
 
 @dataclass
 class Traffic:
-    """What is on its way now, and what became of it."""
+    """What became of requests."""
 
-    flying: Counter[Kind] = field(default_factory=Counter)
-    hits: set[tuple[int, Kind]] = field(default_factory=set)  # which death left which kind of request without an answer
     refusals: Counter[str] = field(default_factory=Counter)
     without_retry_after: int = 0  # refusals for a reason of the service's own (5xx) that do not say when to try again
     dropped: int = 0
     stopping: bool = False
-    _begun: dict[Kind, asyncio.Event] = field(default_factory=lambda: {kind: asyncio.Event() for kind in Kind})
 
     def violations(self) -> Iterator[str]:
         """Yield what no client may meet while nothing is wrong but that the service is killed."""
@@ -98,20 +94,6 @@ class Traffic:
         for refusal, times in self.refusals.items():
             if not refusal.endswith(RIGHT_REFUSALS):
                 yield f"{times} times refused for no reason: {refusal}"
-
-    @contextmanager
-    def flight(self, kind: Kind) -> Iterator[None]:
-        self.flying[kind] += 1
-        self._begun[kind].set()
-        try:
-            yield
-        finally:
-            self.flying[kind] -= 1
-
-    async def next(self, kind: Kind) -> None:
-        """Wait until the next request of this kind begins."""
-        self._begun[kind].clear()
-        await self._begun[kind].wait()
 
 
 class HttpClient(Client):
@@ -127,12 +109,11 @@ class HttpClient(Client):
         connection, deaths = await self._connected()
         pieces = request(method, PROJECT + path, self._target.live.token, encoded(body), **headers)
         started = time.monotonic()
-        with self._traffic.flight(kind):
-            answer = await ask(connection, pieces, ANSWER_SECONDS)
+        answer = await ask(connection, pieces, ANSWER_SECONDS)
         ended = time.monotonic()
         if answer.status == CLOSED:
             self.close()
-            return tried(name, started, self._lost(kind, deaths, ended), Outcome.UNKNOWN, answer)
+            return tried(name, started, self._lost(deaths, ended), Outcome.UNKNOWN, answer)
         outcome = Outcome.DONE if answer.status == 200 else Outcome.REFUSED
         found = tried(name, started, ended, outcome, answer)
         if outcome is Outcome.REFUSED:
@@ -167,10 +148,9 @@ class HttpClient(Client):
         self._traffic.refusals[f"{kind.value}: {answer.status} {said}"] += 1
         self._traffic.without_retry_after += answer.status >= 500 and not answer.retry_after
 
-    def _lost(self, kind: Kind, deaths: int, ended: float) -> float:
+    def _lost(self, deaths: int, ended: float) -> float:
         """Note an unanswered request; return when it could happen no longer."""
         if self._target.deaths > deaths:
-            self._traffic.hits.add((self._target.deaths, kind))
             return ended
         self._traffic.dropped += 1
         return FOREVER

@@ -6,8 +6,9 @@ JSON line. The exit code is 1 when a law was broken; the seeds of such scenarios
 plays one again.
 
 A scenario is a few lives of one log, one after the other. In each, topics are created, changed and dropped, messages
-appended, with and without keys, one by one or together, time passes, within calls too, and old messages go; calls fail,
-or the power fails at some change of the disk, be it while the log is being opened. Each life ends in order, by a kill,
+appended, with and without keys, one by one or together, time passes, within calls too, and old messages go; cursors of
+ordered and parallel subscriptions move, alone and beside messages, and images of them are stored; calls fail, or the
+power fails at some change of the disk, be it while the log is being opened. Each life ends in order, by a kill,
 or by a power loss. Then the log is opened again, and every law of `tests/storage/log/embedded/history.py` is held
 against it.
 """
@@ -27,8 +28,12 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from ams.storage.cursors import embedded
+from ams.storage.cursors.embedded import EmbeddedCursors
+from ams.storage.log.embedded import EmbeddedLog, journal
 from tests.faults.reporting import say
 from tests.storage.log.embedded.history import REUSE, History, Step, act, end, let_time_pass, open_anyway, run
+from tests.storage.log.embedded.positions import Positions
 from tests.storage.log.engines import HOUR, Embedded
 
 AGES = (None, HOUR, 24 * HOUR)
@@ -36,6 +41,7 @@ CALLS = ("sync", "sync", "sync", "write", "open", "sync_folder", "rename", "unli
 ENDINGS = ("close", "kill", "power loss", "power loss")
 TAKES = (0, 0, 50, 50, HOUR // 8, 21 * HOUR)  # milliseconds by which time passes within a call of the disk
 TOPICS = 5
+MOVES = ("move", "image")  # steps of cursors
 SHOWN = 10
 
 
@@ -45,6 +51,7 @@ class Tally:
     endings: Counter[str] = field(default_factory=Counter)
     failed_calls: int = 0
     appends: Counter[str] = field(default_factory=Counter)  # by what was answered: `done`, `refused`, `unknown`
+    moves: Counter[str] = field(default_factory=Counter)  # of cursors: `moved`, `refused`, `unknown`
     broken: list[tuple[int, str]] = field(default_factory=list)
 
     def add(self, other: "Tally") -> None:
@@ -52,6 +59,7 @@ class Tally:
         self.endings += other.endings
         self.failed_calls += other.failed_calls
         self.appends += other.appends
+        self.moves += other.moves
         self.broken += other.broken
 
     def line(self, seed: int, seconds: float) -> str:
@@ -72,7 +80,8 @@ def play(seed: int) -> Tally:
 
 def play_all(seeds: Sequence[int]) -> Tally:
     """Play several scenarios, without a word from the log about what it met."""
-    before = structlog.get_config()
+    before, image_bytes, at_once = structlog.get_config(), journal.IMAGE_BYTES, embedded._AT_ONCE
+    journal.IMAGE_BYTES, embedded._AT_ONCE = 1500, 2  # so that images are stored, and cursors move meanwhile
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory(), processors=[_drop])
     try:
         tally = Tally()
@@ -80,13 +89,14 @@ def play_all(seeds: Sequence[int]) -> Tally:
             tally.add(play(seed))
         return tally
     finally:
+        journal.IMAGE_BYTES, embedded._AT_ONCE = image_bytes, at_once
         structlog.configure(**before)  # other tests of this process print through a logger of their own
 
 
 class _Scenario:
     def __init__(self, chance: random.Random, tally: Tally) -> None:
         self._chance, self._tally = chance, tally
-        self._history = History(limited=chance.random() < 0.2)
+        self._history, self._positions = History(limited=chance.random() < 0.2), Positions()
         limit = {"max_bytes": 30_000} if self._history.limited else {}
         sizes = {
             "segment_bytes": chance.choice((1000, 4000, 4000, 60_000)),
@@ -102,6 +112,7 @@ class _Scenario:
         log = await self._engine.open()
         assert not log.recovered.trimmed, "an orderly stop left a torn end"
         await log.close()
+        self._tally.moves.update(self._positions.outcomes)
         self._tally.failed_calls += self._engine.disk.failed
         attempts = [each for told in self._history.topics.values() for each in told.attempts]
         self._tally.appends.update(
@@ -113,7 +124,7 @@ class _Scenario:
         if chance.random() < 0.5:
             disk.fail(
                 chance.choice(CALLS), chance.choice((errno.EIO, errno.ENOSPC)), after=chance.randint(0, 12),
-                times=chance.choice((1, 1, 2, 3, 100)), where=chance.choice(("", ".log", ".idx")),
+                times=chance.choice((1, 1, 2, 3, 100)), where=chance.choice(("", ".log", ".idx", ".img", "/cursors/")),
             )  # fmt: skip
         if chance.random() < 0.6:
             disk.stop_at = disk.changes + chance.randint(1, 120)
@@ -122,9 +133,14 @@ class _Scenario:
             assert not log.recovered.damage, "what was acknowledged is damaged"
             if chance.random() < 0.3:
                 let_time_pass(self._engine, chance.choices(TAKES, k=20))
-            await act(self._history, log, self._engine, [("create", None), *self._steps()])
+            cursors = await self._positions.open(log)
+            await act(self._history, log, self._engine, [("create", None)])
+            for step in self._steps():
+                await (self._move(log, cursors, step) if step[0] in MOVES else self._act(log, step))
             let_time_pass(self._engine)
         ending = "power loss" if disk.stopped else chance.choice(ENDINGS)
+        if log is not None and ending == "close":
+            await cursors.close()
         self._tally.endings[ending] += 1
         await end(self._engine, log, ending, chance)
         if chance.random() < 0.5:
@@ -134,11 +150,25 @@ class _Scenario:
         log = await self._engine.open()
         assert not log.recovered.damage, "what was acknowledged is damaged"
         await self._history.check(log, self._engine.clock.now)
+        cursors = await self._positions.open(log)
+        await (cursors.close() if self._chance.random() < 0.5 else log.retain())
         await log.close()
+
+    async def _act(self, log: EmbeddedLog, step: Step) -> None:
+        await act(self._history, log, self._engine, [step])
+
+    async def _move(self, log: EmbeddedLog, cursors: EmbeddedCursors, step: Step) -> None:
+        if step[0] == "image":
+            await self._positions.image(log)
+            return
+        beside = [self._history.append(log, *each) for each in step[1]]
+        if self._chance.random() < 0.3:  # an image in which some of the moves are
+            beside.append(self._positions.image(log))
+        await self._positions.move(cursors, self._chance, beside)
 
     def _steps(self) -> Iterator[Step]:
         chance = self._chance
-        for _ in range(chance.randint(0, 12)):
+        for _ in range(chance.randint(0, 20)):
             if chance.random() < 0.1:
                 yield from REUSE
             yield chance.choice(
@@ -148,7 +178,8 @@ class _Scenario:
                     ("together", [self._append() for _ in range(chance.randint(2, 6))]),
                     ("drop", chance.randrange(TOPICS)),
                     ("set_retention", chance.randrange(TOPICS), chance.choice(AGES[1:])),
-                    ("advance", chance.choice((1, HOUR // 8, HOUR))), ("retain",),
+                    ("advance", chance.choice((1, HOUR // 8, HOUR))), ("retain",), ("image",),
+                    *[("move", [self._append() for _ in range(chance.randint(0, 2))]) for _ in range(5)],
                 )
             )  # fmt: skip
 

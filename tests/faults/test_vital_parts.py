@@ -22,7 +22,7 @@ from ams.push.holding import Holding
 from ams.service import counting, retention, subscriptions, users
 from ams.storage.audit import trail
 from ams.storage.audit.records import AuditRecords
-from ams.storage.cursors.sqlite import SqliteCursors
+from ams.storage.cursors.embedded import EmbeddedCursors
 from ams.storage.log.embedded.committer import Committer
 from ams.storage.log.embedded.state import LogState
 from ams.storage.log.embedded.upkeep import Upkeep
@@ -83,8 +83,8 @@ PARTS = {
     "storing a group": Part(Committer, "_commit_class", dies, "writing of the log failed (Planted)", publish),
     "telling of a group": Part(Committer, "_succeed_failed", breaks, "writing of the log failed (Defect)", publish),
     "what is in memory of the log": Part(LogState, "_place", breaks, "memory of the log failed (Defect)", publish),
-    "storing cursors": Part(SqliteCursors, "_write", dies, "writing of the cursors failed (Planted)", acknowledge),
-    "cursors in memory": Part(SqliteCursors, "_stored", breaks, "writing of the cursors failed (Defect)", acknowledge),
+    "storing cursors": Part(Committer, "_commit_cursors", dies, "writing of the log failed (Planted)", acknowledge),
+    "cursors in memory": Part(EmbeddedCursors, "_stored", breaks, "memory of the cursors failed (Defect)", acknowledge),
 }
 
 
@@ -233,7 +233,7 @@ def test_sigterm_ends_a_service_of_which_something_hangs(tmp_path: Path) -> None
 
 
 WORKS: dict[str, tuple[type, str]] = {
-    "counting": (counting.Counts, "take"), "counting of losses": (SqliteCursors, "lost_in_all"),
+    "counting": (counting.Counts, "take"), "counting of losses": (EmbeddedCursors, "lost_in_all"),
     "uses of tokens": (NamedTokenRecords, "note_uses"), "audit table": (trail.Trail, "bring_in"),
     "pruning of the audit table": (AuditRecords, "prune"), "repeated refusals": (trail.Trail, "flush"),
     "upkeep of the log": (Upkeep, "_chore"), "what expires": (SnapshotRecords, "delete_expired"),

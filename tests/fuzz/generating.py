@@ -69,8 +69,6 @@ class Operation:
 
 
 class Generator:
-    """Makes requests for the operations of an OpenAPI description."""
-
     def __init__(self, api: Mapping[str, Any], tokens: Sequence[str], seed: int, spared: Sequence[str] = ()) -> None:
         self._random = Random(seed)
         self._components = api["components"]["schemas"]

@@ -36,7 +36,6 @@ class AnswerReader:
 
 
 def fault(path: bytes, answer: Answer) -> str | None:
-    """Say what is wrong with an answer; None when nothing is."""
     if answer.status not in ALLOWED and not _may_fail(path, answer):
         return f"status {answer.status}"
     if answer.status == 301 or (answer.status == 200 and not answer.body):

@@ -26,7 +26,6 @@ class Conversation(NamedTuple):
 
 
 def conversations(seed: int) -> Iterator[Conversation]:
-    """Yield all cuts of each request in two, then cuts of rows without end."""
     chance, requests = random.Random(seed), table()
     names = list(requests)
     chance.shuffle(names)

@@ -54,8 +54,6 @@ Answers = list[Answered]
 
 
 class Port(NamedTuple):
-    """A port, and the requests that it is sent."""
-
     name: str
     number: int
     requests: Mapping[str, bytes]
@@ -188,7 +186,6 @@ def closes_connection(answer: Answer) -> bool:
 
 
 def requests(token: str) -> Mapping[str, bytes]:
-    """Return the table for publish, pull and acknowledge; asked again, each is answered the same."""
     key = b"x-api-key: %b\r\n" % token.encode()
     once = key + b"Idempotency-Key: packets\r\n"
     publish = table(_TOPIC, b'{"messages":[{"data":"aGVsbG8="}]}', once)
@@ -206,13 +203,11 @@ def requests(token: str) -> Mapping[str, bytes]:
 
 
 def other_requests(path: bytes, body: bytes, key: str) -> Mapping[str, bytes]:
-    """Return the table for a port that has no messages."""
     return table(path, body, b"x-api-key: %b\r\n" % key.encode())
 
 
 @contextlib.contextmanager
 def own_ports(folder: Path) -> Iterator[Sequence[Port]]:
-    """Give the ports of the service and of the certificate service."""
     operations = free_port()
     with (
         live_service(folder / "plain", *_FLAGS, "--ops-port", str(operations)) as plain,

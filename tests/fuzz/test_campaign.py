@@ -29,7 +29,6 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
 @pytest.mark.long
 def test_a_few_thousand_wrong_requests_are_answered_well(service: LiveService) -> None:
     result = asyncio.run(Campaign(service, 3000, seed=7).run())
-
     assert result.faults == []
     assert result.statuses[200] > 150
 
@@ -44,14 +43,11 @@ def test_requests_cut_into_packets_are_answered_as_whole_ones(places: Places, tm
         assert packets.check_ports(ports, seconds=600, most=50) == 0
 
 
-@pytest.mark.parametrize(
-    ("status", "body"),
-    [
-        (200, b'{"a": 1}{"b": 2}'), (400, b""), (400, b'{"detail": "no"}'), (404, ENVELOPE),
-        (400, ENVELOPE.replace(b"no", b"")), (400, ENVELOPE.replace(b"}}", b'},"errors":[]}')),
-        (500, ENVELOPE.replace(b"400", b"500")), (422, ENVELOPE.replace(b"400", b"422")),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("status", "body"), [
+    (200, b'{"a": 1}{"b": 2}'), (400, b""), (400, b'{"detail": "no"}'), (404, ENVELOPE),
+    (400, ENVELOPE.replace(b"no", b"")), (400, ENVELOPE.replace(b"}}", b'},"errors":[]}')),
+    (500, ENVELOPE.replace(b"400", b"500")), (422, ENVELOPE.replace(b"400", b"422")),
+])  # fmt: skip
 def test_a_bad_answer_is_found(status: int, body: bytes) -> None:
     assert fault(b"/v1/projects/P/topics", Answer(status, JSON, body)) is not None
 

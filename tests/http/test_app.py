@@ -55,11 +55,8 @@ BEARER, BASIC = [(b"authorization", b"bearer b")], [(b"authorization", b"Basic b
     ("key", HEADER, b"", None), ("key", [], b"a=1&key=q&key=r", "q"), ("key", [], b"key=", None),
     ("key", [], b"key=a%2Bb", "a+b"), ("key", [], b"?&key=q", "q"),
 ])  # fmt: skip
-def test_3_1_where_the_token_is_read(
-    option: str, headers: list[tuple[bytes, bytes]], query: bytes, token: str | None
-) -> None:
+def test_3_1_where_the_token_is_read(option: str, headers: list[tuple[bytes, bytes]], query: bytes, token: str | None):
     found = Gate(NONE, option).token(headers, query)
-
     assert found == token
     assert isinstance(found, Bearer) == (token == "b")  # only such a token may be an issuer's
 
@@ -69,7 +66,6 @@ def test_3_1_where_the_token_is_read(
 )
 def test_a_value_of_a_query_is_found_as_the_standard_library_finds_it(query: bytes) -> None:
     fields = parse_qsl(query.decode("latin-1"), keep_blank_values=True, errors="replace")
-
     assert query_value(query, "key") == next((value for name, value in fields if name == "key"), None)
 
 
@@ -94,7 +90,6 @@ PROXIES = networks("127.0.0.1, 10.0.0.0/8,::1", "trusted_proxies")
 ])  # fmt: skip
 def test_the_client_is_the_last_hop_that_is_no_proxy_of_ours(peer: str | None, forwarded: list[str], address: str):
     headers = [(b"x-forwarded-for", each.encode()) for each in forwarded]
-
     assert client_address({"client": (peer, 1) if peer else None, "headers": headers}, PROXIES) == address
 
 
@@ -102,7 +97,6 @@ def test_the_client_is_the_last_hop_that_is_no_proxy_of_ours(peer: str | None, f
 @given(st.text(st.characters(max_codepoint=255)), st.sampled_from(["192.0.2.1", "127.0.0.1"]))
 def test_what_a_client_writes_before_the_hop_of_a_proxy_never_counts(written: str, peer: str):
     scope = {"client": (peer, 1), "headers": [(b"x-forwarded-for", f"{written}, 198.51.100.1".encode("latin-1"))]}
-
     assert client_address(scope, PROXIES) == ("198.51.100.1" if peer == "127.0.0.1" else peer)
     assert client_address(scope, ()) == peer
 
@@ -157,7 +151,6 @@ EXPOSED = b"x-request-id, date, retry-after, etag"
 
 
 async def answered(app: App, method: str, *headers: tuple[bytes, bytes]) -> dict[Any, Any]:
-    """Return the status and the headers of the answer to a page."""
     send, page = AsyncMock(), (b"origin", b"https://page.example")
     await app({"type": "http", "method": method, "path": "/", "headers": [page, *headers]}, NONE, send)
     start = send.call_args_list[0].args[0]
@@ -174,7 +167,6 @@ async def test_1_4_all_lines_of_asked_headers_count_and_of_several_methods_the_f
     lines: list[tuple[bytes, bytes]], allowed: bytes | None
 ) -> None:
     answer = await answered(App(NONE, NONE, NONE, NONE, [], NONE), "OPTIONS", *lines)
-
     assert answer["status"] == (403 if allowed is None else 200)
     assert allowed is None or answer.get(b"access-control-allow-headers", b"") == allowed
 
@@ -227,7 +219,6 @@ def test_errors_that_no_row_of_the_contract_asks_for_have_their_code_word_text_a
     kind: type[AmsError], wire: tuple[int, str], text: str | None, seconds: int | None
 ) -> None:
     answer = refusal(kind(*[] if text else ["x"]))
-
     assert (answer.code, json.loads(answer.body)["error"]["status"], answer.retry_after) == (*wire, seconds)
     assert text is None or kind().message == text
 

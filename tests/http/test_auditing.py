@@ -181,7 +181,6 @@ ACTIONS = "the audit log has changes and failed logins, and no action of those b
 ])  # fmt: skip
 def test_events_may_be_asked_for_by_what_can_be_there(service: Served, query: str, message: str):
     answer = call(service, "GET", f"/audit?{query}")
-
     assert (answer.status_code, answer.json().get("error", {}).get("message", "")) == (400 if message else 200, message)
 
 
@@ -262,7 +261,6 @@ OF_USERS = [
 @given(prefix=st.sampled_from(OF_USERS), token=st.text(min_size=1))
 def test_what_stands_behind_users_is_never_shown(prefix: str, token: str) -> None:
     shown = shown_path(prefix + "!" + token)
-
     assert shown.endswith("***")
     assert prefix.startswith(shown.removesuffix("***"))
 

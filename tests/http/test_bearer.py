@@ -60,7 +60,6 @@ def issuer(clock: list[ManualClock]) -> ExampleIssuer:
 
 
 def of_file(folder: Path, egi: ExampleIssuer) -> dict[str, str]:
-    """Return settings with a file that names an issuer."""
     (folder / "issuers.toml").write_text(f'[[issuer]]\nname = "egi"\nurl = "{egi.url}"\naudiences = ["ams"]\n')
     return {"issuers_file": str(folder / "issuers.toml"), "issuers_allow": "127.0.0.0/8"}
 
@@ -159,9 +158,7 @@ def test_a_refused_token_is_looked_at_once_a_request_and_recorded_once(
         assert len(installation.recorded("login")) == before + 1
 
 
-def test_a_token_whose_issuer_does_not_answer_may_be_tried_again_and_opens_what_is_open(
-    installation: Installation,
-) -> None:
+def test_a_token_whose_issuer_does_not_answer_may_be_tried_again_and_opens_what_is_open(installation: Installation):
     with issuer([installation.service.clock]) as away:
         away.stop()
         installation.service.ask("POST", "/issuers/away", {"url": away.url, "audiences": ["ams"]})
@@ -266,6 +263,5 @@ def test_issuers_are_shown_without_their_secrets(installation: Installation) -> 
 def test_no_token_is_written_anywhere(installation: Installation) -> None:
     files = [path for path in installation.data.rglob("*") if path.is_file() and path.suffix != ".token"]
     written = b"".join(path.read_bytes() for path in files)
-
     assert installation.shown.encode() not in written
     assert installation.own.encode() not in written

@@ -67,7 +67,6 @@ async def test_the_address_without_a_slash_leads_to_the_page_also_behind_a_proxy
     browser: httpx.AsyncClient,
 ) -> None:
     answer = await browser.get("/console", follow_redirects=False)
-
     assert (answer.status_code, answer.headers["location"]) == (308, "console/")
     assert (await browser.head("/console/")).status_code == 200
     assert (await browser.post("/console/")).status_code == 405

@@ -7,7 +7,7 @@ from typing import Any
 import httpcore
 import pytest
 
-from ams.cluster import forwarding
+from ams.cluster import ownership as forwarding
 from ams.core.errors import OUTCOME_UNKNOWN, Overloaded, OwnedElsewhere, Unavailable
 from ams.core.names import SubscriptionId
 from ams.core.observing import REQUEST
@@ -26,8 +26,6 @@ BUSY = Response(503, b"busy", ((b"Retry-After", b"2"),))
 
 
 class Nodes(HttpClient):
-    """Other nodes, with the answers that a test gives them."""
-
     def __init__(self, *answers: Response | Exception) -> None:
         self.answers = list(answers)
         self.asked: list[httpcore.Request] = []
@@ -41,8 +39,6 @@ class Nodes(HttpClient):
 
 
 class Site:
-    """A forwarder, and what it is told by those whom it asks."""
-
     def __init__(self, nodes: Nodes, *owners: OwnedElsewhere | bytes) -> None:
         self.nodes, self.owners, self.unread = nodes, list(owners), UnreadAnswers(2**20)
         self.doubted: list[str] = []
@@ -107,7 +103,6 @@ async def test_whom_a_request_is_sent_to(
     answers: list[Response | Exception], owners: list[OwnedElsewhere | bytes], answer: object, asked: list[bytes]
 ) -> None:
     site = Site(Nodes(*answers), *owners)
-
     assert await site.run() == answer
     assert [each.url.host for each in site.nodes.asked] == asked
     assert set(site.doubted) == ({SubscriptionId("s")} if asked else set())

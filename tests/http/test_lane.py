@@ -19,14 +19,15 @@ from ams.http.lane import LaneExchange
 from ams.http.messages import MessageReader
 from ams.service.counting import Counts
 from ams.service.delivering import Deliverer
-from ams.storage.cursors.sqlite import SqliteCursors
+from ams.storage.cursors.embedded import EmbeddedCursors
 from ams.web.request_reader import MAX_REQUESTS_ALONE
 from tests.support.held_disk import HeldDisk
 from tests.support.hot_packets import ACKNOWLEDGE, ALLOWED, ID, KEY, MESSAGE, NOW, PUBLISH, PULL, STRICT, said
 from tests.support.line import Line
+from tests.support.loop_time import pass_loop_time
 from tests.support.schedulers import at_once
 from tests.support.two_ways import Way, one_way, request
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import some_turns, wait_until_async
 
 PUBLISHED, PULL_LATER = said(PUBLISH, MESSAGE), said(PULL, b"{}")
 HOT = [(PUBLISH, MESSAGE), (PULL, NOW), (ACKNOWLEDGE, ID)]
@@ -49,13 +50,11 @@ async def warm_way(tmp_path: Path) -> AsyncIterator[Way]:
 
 
 async def statuses(way: Way, *packets: bytes) -> list[int]:
-    """Return the status of the answer to each, on a connection of its own."""
     return [int((await way.told([packet]))[0].split()[1]) for packet in packets]
 
 
 async def test_a_request_takes_the_lane_when_its_head_is_known(way: Way) -> None:
     hot = (PUBLISHED, said(PULL, NOW), said(ACKNOWLEDGE, ID))
-
     assert await statuses(way, *hot * 3) == [200] * 9
     assert way.on_lane == 6
 
@@ -94,13 +93,16 @@ async def test_a_head_whose_rights_are_gone_does_not_let_its_body_in(way: Way, s
     protocol.connection_lost(None)
 
 
-async def test_a_connection_whose_pull_was_answered_at_once_is_kept(tmp_path: Path) -> None:
-    async with one_way(tmp_path / "data", lane=True, request_seconds=0.02, keep_alive_seconds=75.0) as way:
+async def test_a_connection_whose_pull_was_answered_at_once_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with one_way(tmp_path / "data", lane=True, request_seconds=20.0, keep_alive_seconds=75.0) as way:
         line, protocol = way.connect()
         for count in range(1, 4):
             protocol.data_received(way.with_tokens(said(PULL, NOW)))
             await wait_until_async(lambda count=count: line.written.count(b"HTTP/1.1 200") == count)
-            await asyncio.sleep(0.04)
+            pass_loop_time(monkeypatch, 40.0)
+            await some_turns()
 
         assert way.on_lane == 2
         assert not line.is_closed
@@ -208,13 +210,13 @@ async def test_what_the_service_notes_by_itself_does_not_make_heads_unknown(warm
 @pytest.fixture
 def far_positions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let positions of subscriptions be asked for, as in a database on another machine."""
-    found = SqliteCursors.position
+    found = EmbeddedCursors.position
 
-    async def later(cursors: SqliteCursors, *place: Any) -> Any:
+    async def later(cursors: EmbeddedCursors, *place: Any) -> Any:
         await asyncio.sleep(0)
         return await found(cursors, *place)
 
-    monkeypatch.setattr(SqliteCursors, "position", later)
+    monkeypatch.setattr(EmbeddedCursors, "position", later)
 
 
 @pytest.mark.usefixtures("far_positions")
@@ -235,34 +237,28 @@ async def test_a_pull_that_finds_nothing_after_it_asked_waits_for_a_message(warm
 
 
 @pytest.mark.usefixtures("far_positions")
-async def test_a_pull_that_waits_ends_when_its_client_leaves(warm_way: Way) -> None:
+@pytest.mark.parametrize("leaves", [True, False], ids=["leaves while it waits", "ends its side before it waits"])
+async def test_a_pull_ends_with_its_client(warm_way: Way, leaves: bool) -> None:
     line, protocol = warm_way.connect()
     protocol.data_received(warm_way.with_tokens(PULL_LATER))
-    await wait_until_async(lambda: warm_way.made.deliverer.waiting == 1)
-    protocol.connection_lost(None)
+    if leaves:
+        await wait_until_async(lambda: warm_way.made.deliverer.waiting == 1)
+        protocol.connection_lost(None)
+    else:
+        assert protocol.eof_received()
     await wait_until_async(lambda: not warm_way.port.exchanges)
 
     assert line.written == b""
     assert warm_way.made.deliverer.waiting == 0
+    if not leaves:
+        assert line.is_closed
+        protocol.connection_lost(None)
     assert warm_way.kept() == (0, 0, 0, 0)
-
-
-@pytest.mark.usefixtures("far_positions")
-async def test_a_pull_whose_client_ends_its_side_while_the_database_is_asked_does_not_wait(warm_way: Way) -> None:
-    line, protocol = warm_way.connect()
-    protocol.data_received(warm_way.with_tokens(PULL_LATER))
-    assert protocol.eof_received()
-    await wait_until_async(lambda: not warm_way.port.exchanges)
-
-    assert line.written == b""
-    assert line.is_closed
-    protocol.connection_lost(None)
 
 
 @pytest.mark.usefixtures("far_positions")
 async def test_requests_behind_a_pull_that_waits_are_answered_after_it(warm_way: Way) -> None:
     answers, _ = await warm_way.told([PULL_LATER + PUBLISHED + said(PULL, NOW)])
-
     places = [answers.index(each) for each in (b'"receivedMessages":[]', b'"messageIds":["1"]', b'"messageId":"1"')]
     assert places == sorted(places)
 

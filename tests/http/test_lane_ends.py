@@ -55,13 +55,11 @@ async def way(request: pytest.FixtureRequest, tmp_path: Path, disk: HeldDisk) ->
 
 
 def stop(way: Way) -> None:
-    """Do what a server does when its stop begins."""
     for connection in list(way.port.connections):
         connection.prepare_stop()
 
 
 def end_patience(way: Way) -> None:
-    """Do what a server does when its patience ends."""
     for exchange in list(way.port.exchanges):
         exchange.cancel()
 
@@ -128,9 +126,7 @@ async def test_publishes_that_the_disk_keeps_waiting_are_refused_at_the_end_of_a
 
 
 @pytest.mark.parametrize("first_leaves", [False, True])
-async def test_a_publish_behind_another_with_its_key_gets_the_same_answer(
-    way: Way, disk: HeldDisk, first_leaves: bool
-) -> None:
+async def test_a_publish_behind_another_with_its_key_gets_the_same_answer(way: Way, disk: HeldDisk, first_leaves: bool):
     keyed = said(PUBLISH, MESSAGE, ADMIN + b"Idempotency-Key: k\r\n")
     disk.hold()
     asked = [await way.begin(keyed) for _ in range(3)]
@@ -186,7 +182,6 @@ async def test_a_client_that_leaves_before_its_request_is_whole_stores_nothing(w
     _, protocol = await way.begin(arrived)
     protocol.connection_lost(None)
     await wait_until_async(lambda: way.kept() == (0, 0, 0, 0))
-
     assert await end_of(way) == 2
 
 
@@ -277,7 +272,6 @@ async def limited_way(request: pytest.FixtureRequest, tmp_path: Path, seconds: f
 
 
 def large(size: int, headers: bytes = KEY) -> bytes:
-    """Return a publish of messages of 50 KiB that has about so many bytes."""
     count = size // (50 * KIB)
     return said(PUBLISH, b'{"messages":[%b]}' % b",".join([b'{"data":"%b"}' % (b"QUFB" * 12_800)] * count), headers)
 
@@ -379,7 +373,6 @@ async def test_an_answer_that_is_read_late_is_whole(limited_way: Way, scheme: st
 
 async def test_a_burst_is_answered_up_to_a_number(limited_way: Way) -> None:
     answers, is_closed = await limited_way.told([said(PULL, NOW) * (3 * MAX_PIPELINED)])
-
     assert answers.count(b"HTTP/1.1 200") >= MAX_PIPELINED
     assert answers.count(b"HTTP/1.1 503") == 1
     assert is_closed

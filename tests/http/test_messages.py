@@ -47,7 +47,6 @@ READER = Reader(Outer, lambda: InvalidInput("parse error"))
 
 def test_1_2_names_are_read_without_regard_to_case_on_every_level_and_the_last_of_a_name_wins() -> None:
     read = READER.read(b'{"AckIds": ["a"], "PUSHCONFIG": {"maxmessages": 3}, "Many": [{"MaxMessages": 1}, {}]}')
-
     assert read == Outer(["a"], Inner(3), [Inner(1), Inner()])
     assert READER.read(b'{"ackIds": ["a"], "ACKIDS": 5, "AckIds": ["b"]}') == Outer(["b"])
     assert READER.read(b'{"AckIds": ["a"], "ACKIDS": ["b"], "": 0, "AckIds": ["c"]}') == Outer(["c"])
@@ -57,7 +56,6 @@ def test_1_2_names_are_read_without_regard_to_case_on_every_level_and_the_last_o
 def test_1_2_however_often_a_name_is_given_in_whatever_spelling_the_last_counts(members: list[tuple[str, int]]) -> None:
     body = ",".join(f'"{name}": ["{value}"]' for name, value in members)
     given_last = [[str(value)] for name, value in members if name.lower() == "ackids"][-1:]
-
     assert READER.read(f"{{{body}}}".encode()) == Outer(*given_last)
 
 
@@ -109,7 +107,6 @@ def test_1_2_what_follows_the_first_value_does_not_matter(text: str, before: str
 
 
 def told_of(read: Callable[[bytes], Outer], body: bytes) -> Outer | str:
-    """Return what is read of a body, or the text of the error."""
     try:
         return read(body)
     except InvalidInput as error:
@@ -298,7 +295,6 @@ def outcome(runner: asyncio.Runner, ask: Callable[[], Awaitable[object]]) -> obj
 
 
 def big(runner: asyncio.Runner, pool: CountedPool, body: bytes, *, lenient: bool = False) -> object:
-    """Return what is read of a big publish body in place, which is what a worker reads."""
     here, there = MessageReader(), MessageReader(pool)
     runner.run(wait_until_async(pool.is_ready))  # a worker that idles for long ends
     before = pool.tasks
@@ -329,7 +325,6 @@ def test_a_big_body_is_read_as_plainly_in_place_and_by_a_worker(
     runner: asyncio.Runner, pool: CountedPool, body: bytes, lenient: bool
 ) -> None:
     padded = body + b" " * (BIG_BODY + 1)
-
     read, wanted = big(runner, pool, padded, lenient=lenient), expected(padded, lenient)
     # It is read a slice at a time: of several faults it may tell another one.
     assert read == wanted or (isinstance(wanted, str) and isinstance(read, str))
@@ -351,7 +346,6 @@ HI = {"data": "aGk="}
         "braces in a text", "numbers", "no list", "attributes of numbers", "attributes that are a text"])  # fmt: skip
 def test_large_ones_are_read_as_plainly_too(runner: asyncio.Runner, pool: CountedPool, body: object) -> None:
     text = json.dumps(body).encode()
-
     assert big(runner, pool, text) == expected(text, False)
 
 
@@ -391,9 +385,7 @@ def test_a_worker_reads_big_acknowledgements_as_they_are_read_in_place(
 ) -> None:
     text = json.dumps({name: ids and ids * times for name, ids in body.items()}).encode() + b" " * BIG_BODY
     here, there = MessageReader(), MessageReader(pool)
-
     in_place = outcome(runner, lambda: here.ack_ids(PREFIX, text))
-
     assert outcome(runner, lambda: there.ack_ids(PREFIX, text)) == in_place
 
 
@@ -414,7 +406,6 @@ async def test_what_no_worker_does_is_done_in_place_and_nobody_waits_for_one_to_
 ])  # fmt: skip
 def test_10_1_only_false_or_nothing_waits(said: bytes, waits: bool) -> None:
     body = b'{"returnImmediately": %b}' % said if said else b"{}"
-
     assert messages.pull_request(body) == (1, waits)
     with pytest.raises(InvalidInput, match="^Invalid Pull Parameters Arguments$"):
         messages.pull_request(b'{"returnImmediately": 1}')

@@ -25,13 +25,11 @@ def test_the_description_in_the_docs_is_that_of_the_code() -> None:
 
 def test_the_service_tells_its_description_to_everybody(service: Served) -> None:
     answer = httpx.get(service.run.base_url + "/openapi.json", trust_env=False, timeout=PATIENCE_SECONDS)
-
     assert (answer.status_code, answer.json()) == (200, API)
 
 
 def test_every_action_is_described_with_what_it_is_for_and_nothing_else() -> None:
     described = {operation["operationId"] for operation in OPERATIONS if len(operation["summary"]) >= 10}
-
     assert described == {action for action, roles in PERMISSIONS.items() if roles != OPEN} | OPEN_OPERATIONS
     assert len(described) == len(OPERATIONS)
 
@@ -53,7 +51,6 @@ def test_the_open_actions_are_those_of_the_contract_and_where_receivers_look_for
 
 
 def written(path: str, names: dict[str, str]) -> str:
-    """Return the path of an action with other names for what it names."""
     for name, other in names.items():
         path = path.replace(name, other)
     return path

@@ -158,16 +158,13 @@ async def test_after_a_request_with_a_trailer_the_next_one_is_answered_or_the_co
 async def test_sizes_of_many_chunks_are_no_trailer() -> None:
     said = chunked(b"/v1/echo", b"x" * 4000, size=1)
     written, _ = await conversation([bytes([each]) for each in said])
-
     assert b"x" * 4000 in written
 
 
 async def test_a_second_head_that_begins_behind_a_long_body_is_not_too_large() -> None:
     first = sized(b"/v1/echo", b"x" * 5000)
     second = b"GET /v1/version HTTP/1.1\r\nHost: x\r\n\r\n"
-
     written, _ = await conversation([first[:20], first[20:] + second[:10], second[10:]])
-
     assert written.count(b"HTTP/1.1 200") == 2
 
 

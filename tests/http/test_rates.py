@@ -20,27 +20,21 @@ OF_USER = {"error": {"code": 429, "message": "Too many requests of this user", "
 BEYOND = "Quota requestsPerSecond of the project is exceeded: its limit is 5"
 OF_PROJECT = {"error": {"code": 429, "message": BEYOND, "status": "RESOURCE_EXHAUSTED"}}
 PUBLISH = {"messages": [{"data": "aGk="}]}
-FURNITURE = (
-    ("POST", "/projects/P", {}),
-    ("PUT", "/projects/P/topics/t", None),
-    ("PUT", "/projects/P/subscriptions/s", {"topic": "projects/P/topics/t"}),
-)
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     data = tmp_path_factory.mktemp("service") / "ams-data"
     with served(data, user_requests_per_second=3, project_requests_per_second=5) as service:
+        service.ask("POST", "/projects/P", {}, SERVICE_TOKEN)
+        service.ask("PUT", "/projects/P/topics/t", None, SERVICE_TOKEN)
+        service.ask("PUT", "/projects/P/subscriptions/s", {"topic": "projects/P/topics/t"}, SERVICE_TOKEN)
         yield service
 
 
 @pytest.fixture
 def admin(service: Served) -> Iterator[httpx.Client]:
-    """Give the administrator's client, with full buckets and project P."""
-    service.clock.advance(1000)
     base, headers = service.run.base_url + "/v1", {"x-api-key": service.token}
-    for method, path, body in FURNITURE:
-        service.call(method, path, body, SERVICE_TOKEN)
     with httpx.Client(base_url=base, headers=headers, trust_env=False, timeout=PATIENCE_SECONDS) as client:
         service.clock.advance(3000)  # until nobody else asks at the same time
         yield client
@@ -124,7 +118,6 @@ class Connections:
         return answer.status, json.loads(answer.read() or b"null")
 
     def publish(self, connection: HTTPConnection, project: str = "P") -> int:
-        """Publish a message; return the status, which must name the quota if it is a refusal."""
         status, said = self.ask(connection, "POST", f"{project}/topics/t:publish", PUBLISH)
         assert status == 200 or said["error"]["message"].startswith("Quota connections of the project is exceeded: ")
         return status
@@ -181,7 +174,6 @@ def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def user(service: Served, name: str, *roles: str) -> str:
-    """Make a member of the project, or with service_admin a user; return its token."""
     body: dict[str, Any] = {"projects": [{"project": "P", "roles": list(roles)}]}
     if "service_admin" in roles:
         body = {"service_roles": list(roles)}
@@ -207,7 +199,6 @@ def late(service: Served, method: str, path: str, body: object, token: str, mean
 
 
 def waiting_pull(service: Served, token: str = "") -> Callable[[], httpx.Response]:
-    """Begin a pull that waits; return what waits for its answer."""
     answers: list[httpx.Response] = []
     waiting = threading.Thread(
         target=lambda: answers.append(service.call("POST", f"{SUBSCRIPTION}:pull", {}, token)), daemon=True
@@ -231,7 +222,6 @@ def leave_nothing(service: Served) -> None:
 def test_a_deleted_administrator_makes_no_other(patient: Served) -> None:
     token = user(patient, "adm", "service_admin")
     wanted = {"service_roles": ["service_admin"]}
-
     assert late(patient, "POST", "/users/evil", wanted, token, lambda: patient.ask("DELETE", "/users/adm")) == 401
     assert "evil" not in {each["name"] for each in patient.ask("GET", "/users")["users"]}
 

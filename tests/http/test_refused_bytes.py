@@ -13,26 +13,26 @@ from structlog.testing import capture_logs
 
 from ams.core.errors import AmsError, InvalidInput, Overloaded, QuotaExceeded, RegistryUnavailable, TooLarge
 from ams.core.fair_share import SMALL
-from ams.http.limits import Bodies, Headers, Holders
-from ams.http.refused_bytes import (
+from ams.http.limits import (
     FREE_REFUSED_BYTES,
     LONGEST_WAIT_SECONDS,
     PACED_BYTES,
     REFUSED_BYTES_PER_SECOND,
     REPORT_SECONDS,
+    Bodies,
+    Headers,
+    Holders,
 )
 from tests.support.hot_packets import MESSAGE, PUBLISH, said
 from tests.support.loop_time import pass_loop_time
 from tests.support.two_ways import one_way, request
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import some_turns, wait_until_async
 
 MIB = 2**20
 P, Q = ("P", "u"), ("Q", "u")
 
 
 class Sender:
-    """Sends one body, and notes whether anything of it was received."""
-
     def __init__(self, size: int, *, is_chunked: bool = False, coding: bytes = b"") -> None:
         self.is_received = False
         self.body = b"x" * size
@@ -60,11 +60,9 @@ def begin(bodies: Bodies, sender: Sender, holders: Holders = P) -> "asyncio.Task
 
 
 async def is_read(bodies: Bodies, size: int, holders: Holders = P) -> bool:
-    """Return whether a body is read without a wait."""
     sender = Sender(size)
     reading = begin(bodies, sender, holders)
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await some_turns()
     reading.cancel()
     return sender.is_received
 
@@ -75,15 +73,15 @@ async def test_a_large_body_waits_when_much_was_refused_until_time_has_paid_for_
     for _ in range(16):
         refuse(bodies, MIB)
     assert await is_read(bodies, MIB)
-    refuse(bodies, 2 * REFUSED_BYTES_PER_SECOND)
+    refuse(bodies, 20 * REFUSED_BYTES_PER_SECOND)
     assert not await is_read(bodies, MIB)
 
     waiting = begin(bodies, sender := Sender(MIB))
     await asyncio.sleep(0)
-    pass_loop_time(monkeypatch, 1.5)
-    await asyncio.sleep(0.01)
+    pass_loop_time(monkeypatch, 15.0)
+    await some_turns()
     assert not sender.is_received
-    pass_loop_time(monkeypatch, 1.0)
+    pass_loop_time(monkeypatch, 10.0)
     assert await waiting == sender.body
     assert await is_read(bodies, MIB)
 
@@ -150,12 +148,10 @@ async def test_bodies_that_wait_are_read_one_after_the_other_at_the_rate(
 
 
 @pytest.mark.parametrize("sender", [Sender(PACED_BYTES, is_chunked=True), Sender(1, coding=b"gzip")])
-async def test_a_body_of_which_nobody_knows_how_large_it_is_waits_as_a_large_one(
-    bodies: Bodies, sender: Sender
-) -> None:
+async def test_a_body_of_which_nobody_knows_how_large_it_is_waits_as_a_large_one(bodies: Bodies, sender: Sender):
     refuse(bodies, 2 * FREE_REFUSED_BYTES)
     waiting = begin(bodies, sender)
-    await asyncio.sleep(0.01)
+    await some_turns()
 
     assert not sender.is_received
     waiting.cancel()
@@ -177,7 +173,7 @@ async def test_who_would_wait_for_very_long_is_refused_then_and_not_at_once(
     for _ in range(20):
         refuse(bodies, int(LONGEST_WAIT_SECONDS * REFUSED_BYTES_PER_SECOND) // 10)
     waiting = begin(bodies, sender := Sender(MIB))
-    await asyncio.sleep(0.01)
+    await some_turns()
     assert not waiting.done()
     pass_loop_time(monkeypatch, LONGEST_WAIT_SECONDS)
 
@@ -187,15 +183,15 @@ async def test_who_would_wait_for_very_long_is_refused_then_and_not_at_once(
 
 
 async def test_a_request_that_came_as_a_whole_waits_likewise(bodies: Bodies, monkeypatch: pytest.MonkeyPatch) -> None:
-    with contextlib.suppress(InvalidInput), bodies.counted(FREE_REFUSED_BYTES + MIB, P):
+    with contextlib.suppress(InvalidInput), bodies.counted(FREE_REFUSED_BYTES + 40 * MIB, P):
         raise InvalidInput("no")
     assert not await bodies.wait_turn(PACED_BYTES, P)
     assert not await bodies.wait_turn(MIB, Q)
 
     waiting = asyncio.create_task(bodies.wait_turn(MIB, P))
-    await asyncio.sleep(0.1)  # so long that its sender's rights may have changed
+    await some_turns()
     assert not waiting.done()
-    pass_loop_time(monkeypatch, 1.0)
+    pass_loop_time(monkeypatch, 10.0)  # so long that its sender's rights may have changed
     assert await waiting
 
 
@@ -239,9 +235,7 @@ async def test_a_schema_beyond_a_quota_is_not_even_received_after_many_while_oth
             each.connection_lost(None)
 
 
-async def test_a_large_publish_waits_although_its_head_is_known(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_large_publish_waits_although_its_head_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     large = said(PUBLISH, MESSAGE + b" " * PACED_BYTES)
     async with one_way(tmp_path / "data", lane=True) as way:
         for _ in range(2):

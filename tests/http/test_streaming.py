@@ -36,15 +36,14 @@ from ams.http.routes.reading import ARROW, COSTLY, LINES, arrow_stream, in_turn,
 from ams.workers import NoWorker, Pool, TaskFailed
 from tests.support.pools import CountedPool, FailingPool, ready_pool
 from tests.support.served import SERVICE_TOKEN, Served
+from tests.support.service import asking
 from tests.support.texts import DECODED
-from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
+from tests.support.waiting import wait_until_async
 
 _number = itertools.count(1)
 
 
 class Topic:
-    """A topic of its own in a service, and who may read it."""
-
     def __init__(self, service: Served, http: httpx.AsyncClient) -> None:
         self.service, self.http = service, http
         self.read = f"/v1/projects/read-{next(_number)}/topics/t:read"
@@ -62,10 +61,7 @@ class Topic:
 
 @pytest.fixture
 async def topic(service: Served) -> AsyncIterator[Topic]:
-    headers = {"x-api-key": SERVICE_TOKEN}
-    async with httpx.AsyncClient(
-        base_url=service.run.base_url, headers=headers, trust_env=False, timeout=PATIENCE_SECONDS
-    ) as http:
+    async with asking(service.run.base_url, SERVICE_TOKEN) as http:
         topic = Topic(service, http)
         await http.post(topic.read.partition("/topics")[0], json={})
         await http.put(topic.read.removesuffix(":read"))
@@ -84,7 +80,6 @@ def test_arrow_comes_when_it_is_named_and_json_lines_otherwise(accept: str, form
 @pytest.mark.parametrize("others", ["*/*", "application/*", LINES, "application/json;q=0.1"])
 def test_without_pyarrow_json_lines_will_do_when_they_are_accepted(others: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(reading.importlib.util, "find_spec", lambda _: None)
-
     assert wanted_form(f"{ARROW}, {others}") == LINES
     with pytest.raises(NotAcceptable, match="needs pyarrow"):
         wanted_form(f"{ARROW}, text/html")
@@ -92,7 +87,6 @@ def test_without_pyarrow_json_lines_will_do_when_they_are_accepted(others: str, 
 
 def test_the_service_does_not_load_pyarrow_before_it_is_asked_for() -> None:
     program = "import ams.app.wiring, sys; print('pyarrow' in sys.modules)"
-
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "False\n"
 
 
@@ -249,9 +243,7 @@ async def test_each_piece_is_a_batch_of_one_stream_and_nothing_is_a_stream_with_
 
 def test_the_schema_is_the_one_in_the_reference() -> None:
     page = (Path(__file__).parents[2] / "docs" / "reference" / "reading.md").read_text()
-
     described = re.findall(r"^\| `(\w+)` \| `([^`]+)`(, not null)? \|", page, re.MULTILINE)
-
     assert described == [(field.name, str(field.type), "" if field.nullable else ", not null") for field in SCHEMA]
     assert [field.name for field in SCHEMA if field.nullable] == ["ordering_key"]
 
@@ -264,7 +256,6 @@ MESSAGES = st.tuples(
 
 
 def runs(*messages: tuple[int, int, bytes | str, dict[str, str]]) -> Runs:
-    """Return messages, each so many offsets and milliseconds after the one before."""
     offsets = accumulate(each[0] for each in messages)
     times = accumulate(each[1] for each in messages)
     texts = [each if isinstance(each, str) else each.hex() for _, _, each, _ in messages]
@@ -295,7 +286,6 @@ def test_a_worker_makes_what_is_made_in_place(
 @pytest.mark.parametrize("error", [NoWorker(), TaskFailed(), None])
 async def test_what_no_worker_makes_is_made_in_place_and_nobody_waits_for_one_to_begin(error: Exception | None) -> None:
     pool = FailingPool(error) if error else CountedPool()
-
     assert await streamed([COSTLY_PIECE], pool) == await streamed([COSTLY_PIECE])
     assert isinstance(pool, FailingPool) or pool.tasks == 0
     await pool.close()

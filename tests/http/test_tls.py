@@ -14,7 +14,6 @@ from ams.http.tls import Certificate, self_signed
 
 
 def served_certificate(certificate: Certificate, ca: str, host: str) -> bytes:
-    """Do a real handshake and return what the server showed."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def answer() -> None:
@@ -39,7 +38,6 @@ def served_certificate(certificate: Certificate, ca: str, host: str) -> bytes:
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "::1", socket.gethostname()])
 def test_the_local_certificate_is_good_for_every_local_name(tmp_path: Path, host: str) -> None:
     ca, chain, key = self_signed(str(tmp_path))
-
     assert served_certificate(Certificate.load(chain, key), ca, host)
 
 

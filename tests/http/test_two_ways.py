@@ -87,8 +87,7 @@ async def test_requests_are_answered_alike_on_kafka_and_postgresql(tmp_path: Pat
 
 # Rights
 
-OF_SCHEMA = b'{"messages":[{"data":"%b"}]}' % ALLOWED
-HOT = [(PUBLISH, MESSAGE), (PUBLISH, OF_SCHEMA), (PULL, NOW), (ACKNOWLEDGE, ID)]
+HOT = [(PUBLISH, MESSAGE), (PUBLISH, b'{"messages":[{"data":"%b"}]}' % ALLOWED), (PULL, NOW), (ACKNOWLEDGE, ID)]
 _MADE = re.compile(rb'"token":"([!-~]+?)"')
 _FURNITURE = (
     ("POST", "/projects/P", "{}"),

@@ -23,14 +23,13 @@ from ams.http.routes.reading import events
 from ams.service import live
 from ams.wire.service import Counts
 from tests.support.events import read_events
+from tests.support.loop_time import pass_loop_time
 from tests.support.served import Served
 from tests.support.service import running_service
 from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
 
 
 class View:
-    """A view that is open: its events, one after the other."""
-
     def __init__(self, answer: httpx.Response) -> None:
         self.answer = answer
         self._lines = answer.aiter_lines()
@@ -46,7 +45,6 @@ class View:
         return "", None
 
     async def until(self, name: str) -> Any:
-        """Return what the next event of a name says."""
         while True:
             found, said = await self.event()
             assert found, f"the stream ended before {name}"
@@ -81,7 +79,6 @@ class Client:
         await self.ask("POST", f"/projects/$P/topics/{topic}:publish", {"messages": messages})
 
     async def member(self, name: str, *roles: str, **lists: str) -> str:
-        """Make a member, put it on access lists, and return its token."""
         body = {"projects": [{"project": "$P", "roles": list(roles)}]}
         token: str = (await self.ask("POST", f"/users/$P-{name}", body))["token"]
         for kind, resource in lists.items():
@@ -143,9 +140,7 @@ async def test_counts_come_at_once_and_again_when_the_log_grows(client: Client, 
     assert stands["oldestUnackedSeconds"] >= 0
 
 
-async def test_subscriptions_are_counted_after_an_acknowledgement_on_lease_and_without_their_topic(
-    client: Client,
-) -> None:
+async def test_subscriptions_are_counted_after_an_acknowledgement_on_lease_and_without_their_topic(client: Client):
     await client.ask("PUT", "/projects/$P/subscriptions/p", {"topic": "projects/$P/topics/t", "type": "parallel"})
     await client.publish(3)
     async with client.view("subscriptions=s,p") as view:
@@ -301,17 +296,18 @@ async def test_a_user_has_only_so_many_views(client: Client, monkeypatch) -> Non
             await another.until("counts")
 
 
-async def test_a_client_that_does_not_read_is_dropped_and_holds_little(tmp_path: Path) -> None:
-    async with (
-        running_service(tmp_path / "ams-data", request_seconds=1) as (run, token),
-        furnished(run, token) as client,
-    ):
+async def test_a_client_that_does_not_read_is_dropped_and_holds_little(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_service(tmp_path / "ams-data") as (run, token), furnished(run, token) as client:
         with _deaf(client, client.at("/projects/$P:watch?tail=t")) as deaf:
             await asyncio.get_running_loop().sock_recv(deaf, 100)
             read = _counted_reads(run.service.log)
             for _ in range(12):
                 await client.publish(data="A" * 1_000_000)
                 await asyncio.sleep(0.05)
+
+            pass_loop_time(monkeypatch, PATIENCE_SECONDS)
 
             await wait_until_async(lambda: client.views == 0)
         assert sum(read) < 8_000_000
@@ -384,7 +380,6 @@ async def test_messages_come_out_as_they_went_in_whatever_they_hold(
 
 async def test_a_comment_comes_only_after_a_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (await written(COUNTS, None, None)).count(b":\n\n") == 0
-
     monkeypatch.setattr("ams.http.routes.reading.SILENCE", 0)
     assert (await written(COUNTS, None, None)).endswith(b"\n\n:\n\n:\n\n")
 

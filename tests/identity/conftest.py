@@ -44,7 +44,6 @@ async def discovery(client: HttpClient, clock: ManualClock) -> AsyncIterator[Dis
 
 @pytest.fixture
 async def keys(client: HttpClient, clock: ManualClock) -> AsyncIterator[Keys]:
-    """Keys that are not kept over a restart."""
     keys = Keys(client, "", clock)
     yield keys
     await keys.close()

@@ -24,7 +24,6 @@ SAID: Mapping[str, Any] = {"iss": ISSUER.url, "sub": "alice", "aud": "ams", "iat
 
 @functools.cache
 def private_key(algorithm: str = "ES256") -> Any:
-    """Return the same key for an algorithm each time."""
     if algorithm in CURVES:
         return ec.generate_private_key(CURVES[algorithm])
     return ed25519.Ed25519PrivateKey.generate() if algorithm == "EdDSA" else rsa.generate_private_key(65537, 2048)
@@ -41,7 +40,6 @@ def signed(claims: Mapping[str, Any] = SAID, algorithm: str = "ES256", **headers
 
 
 def signed_bytes(payload: bytes, algorithm: str = "ES256", **headers: object) -> str:
-    """Return a token of bytes that need not be what a payload must be."""
     key = private_key("RS256" if algorithm[0] in "RP" else algorithm)
     return jwt.PyJWS().encode(payload, key, algorithm, headers=headers)
 
@@ -54,7 +52,6 @@ def signed_by_secret(secret: bytes, claims: Mapping[str, Any], algorithm: str = 
 
 
 def put_together(header: bytes, payload: bytes) -> str:
-    """Return a token of any bytes, signed with the key."""
     beginning = f"{base64url(header)}.{base64url(payload)}"
     signature = jwt.get_algorithm_by_name("ES256").sign(beginning.encode(), private_key())
     return f"{beginning}.{base64url(signature)}"

@@ -31,7 +31,6 @@ from tests.identity.conftest import LOOPBACK
 
 
 def says(example: ExampleIssuer, **said: object) -> None:
-    """Let the example describe itself like this; `...` leaves something out."""
     described = {"issuer": example.url, "jwks_uri": f"{example.url}/jwks", **said}
     described = {name: value for name, value in described.items() if value is not ...}
     example.instead[DISCOVERY] = IssuerResponse(200, json.dumps(described).encode())
@@ -205,8 +204,6 @@ async def test_that_an_issuer_cannot_be_asked_is_logged_twice_a_minute_and_no_mo
 
 
 class Slow(HttpClient):
-    """Says that no token is active, when it is let; before, that each one is."""
-
     def __init__(self) -> None:
         super().__init__(LOOPBACK)
         self.is_slow = False

@@ -25,7 +25,6 @@ from tests.identity.signing import CURVES
 
 
 def made(key: object, algorithm: str, **more: Any) -> dict[str, Any]:
-    """Return a public key as a JSON Web Key, made by PyJWT."""
     return {**jwt.get_algorithm_by_name(algorithm).to_jwk(key, as_dict=True), **more}
 
 

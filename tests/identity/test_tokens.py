@@ -34,7 +34,6 @@ from tests.identity.signing import (
 from tests.support import program_keys
 from tests.support.program_keys import AUDIENCE, SCOPE, public_pem
 
-HEADER = b'{"alg":"ES256"}'
 NOT_ACCEPTED = "The token is signed in a way that is not accepted here"
 CRITICAL = "The token has critical parameters that are not understood here"
 
@@ -201,7 +200,7 @@ def test_a_key_that_is_too_short_is_refused() -> None:
     b'{"exp":' + b"9" * 5000 + b"}", b'{"a":' + b"[" * 6000 + b"]" * 6000 + b"}", b'{"a":' * 2000,
 ])  # fmt: skip
 def test_what_is_no_json_object_or_says_a_name_twice_is_refused(payload: bytes) -> None:
-    assert refusal(put_together(HEADER, payload)) == "The token is no JWT: its payload is no JSON object"
+    assert refusal(put_together(b'{"alg":"ES256"}', payload)) == "The token is no JWT: its payload is no JSON object"
     assert refusal(put_together(payload, json.dumps(SAID).encode())) == (
         "The token is no JWT: its header is no JSON object"
     )
@@ -244,7 +243,6 @@ def test_bits_that_stand_for_nothing_are_not_changed() -> None:
     token = signed(SAID, "RS256")
     letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
     other = token[:-1] + letters[letters.index(token[-1]) + 1]
-
     assert refusal(other, key=public_key("RS256")) == "The token is no JWT: its signature is not base64url"
 
 

@@ -199,8 +199,7 @@ async def test_an_issuer_is_not_asked_about_what_it_did_not_sign(setup: Verifier
 @pytest.mark.parametrize(("answer", "message"), [
     ({"sub": "bob"}, "The token's issuer says that it is another's"),
     ({"iss": OTHER.url}, "The token's issuer says that it is another's"),
-    ({"aud": "other"}, "The token is for another audience: other"), ({"exp": NOW - 60}, "The token has expired"),
-    ({"exp": "soon"}, "The token's exp is no time"), ({"nbf": NOW + 60}, "The token is not good yet"),
+    ({"exp": NOW - 60}, "The token has expired"),
     ({"sub": None}, "The token's issuer says that it is another's"),
 ])  # fmt: skip
 async def test_what_an_issuer_says_of_a_jwt_must_fit_it(setup: VerifierSetup, answer: Any, message: str) -> None:
@@ -211,11 +210,9 @@ async def test_what_an_issuer_says_of_a_jwt_must_fit_it(setup: VerifierSetup, an
 
 
 @pytest.mark.parametrize(("answer", "message"), [
-    ({}, "The token does not say whose it is"),
     ({"sub": 7, "aud": "ams"}, "The token does not say whose it is"),
     ({"sub": "a"}, "The token is for another audience: none"),
     ({"sub": "a", "aud": "ams", "iss": OTHER.url}, "The token is of another issuer"),
-    ({"sub": "a", "aud": "ams", "exp": NOW - 60}, "The token has expired"),
     ({"sub": "a", "aud": "ams", "exp": float("nan")}, "The token's exp is no time"),
 ])  # fmt: skip
 async def test_what_is_said_of_an_opaque_token_is_checked(setup: VerifierSetup, answer: Any, message: str) -> None:

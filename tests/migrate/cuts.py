@@ -84,8 +84,6 @@ class HaProxy:
 
 
 class Starter:
-    """Starts the new service for the cut, and ends what was started."""
-
     def __init__(self, data: Path, *more: str) -> None:
         self.port = free_port()
         where = ("--data", str(data), "--port", str(self.port), "--ops-port", "0")
@@ -123,7 +121,6 @@ class Site:
         return run_ams(*self.words(*more, **commands))
 
     def words(self, *more: str, stop: str = "true", start: str = "") -> tuple[list[str], dict[str, str]]:
-        """Return the words of a cut behind `ams`, and their environment."""
         words = [
             "migrate", "cut", *sources(self.original), "--data", str(self.data),
             "--haproxy", self.proxy.path, "--map", "/ams.map", "--stop", stop,
@@ -142,8 +139,6 @@ def read(endpoint: str, topic: str = "readings") -> list[tuple[int, str]]:
 
 
 def create_topics(original: Original, *names: str) -> None:
-    """Make topics in Kafka, without those of these names that are there."""
-
     async def create() -> None:
         admin = AIOKafkaAdminClient(bootstrap_servers=original.servers)
         await admin.start()

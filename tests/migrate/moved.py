@@ -94,8 +94,6 @@ def counts(found: Converted) -> Mapping[str, int]:
 
 
 class Kept:
-    """The messages, as what holds them at the old side gives them."""
-
     other_partitions: Mapping[str, int] = {}
 
     def __init__(self, found: Converted) -> None:
@@ -145,11 +143,7 @@ def passing(new: str) -> Iterator[Old]:
             body = came.content
             for one, other in old.changes:
                 body = body.replace(one, other)
-            self.send_response(came.status_code)
-            self.send_header("Content-Type", came.headers["content-type"])
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            self.reply(came.status_code, body, {"Content-Type": came.headers["content-type"]})
 
     with (
         httpx.Client(base_url=new, trust_env=False, timeout=PATIENCE_SECONDS) as client,

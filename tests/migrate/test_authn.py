@@ -113,7 +113,6 @@ def uri() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def ams(uri: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
-    """AMS as it has moved: its users are there, those whose uuids were none with others."""
     folder = tmp_path_factory.mktemp("ams")
     lines = list(converted(read_documents(uri, "argo_msg"), lambda _: NO_MESSAGES).lines())
     counts: dict[str, int] = {}

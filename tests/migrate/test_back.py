@@ -29,8 +29,6 @@ SIZE = Size(users=30, projects=6, topics=20, messages=2_000)
 
 
 class Both:
-    """The old service and, after a cut, the new one; both run."""
-
     def __init__(self, folder: Path) -> None:
         self.old = OldSide(folder / "old", is_original=False)
         self.day: Day = made_up(SIZE, Pushed("https://receiver.example.org/in", "hash", "header"))

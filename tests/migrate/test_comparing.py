@@ -265,7 +265,6 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
 
 @pytest.fixture
 def found() -> Converted:
-    """What the service has, to be changed by a test as if the old side had been another one."""
     return converted(users=20, topics=6, messages=10)
 
 

@@ -107,7 +107,6 @@ LATER = datetime(2024, 1, 1, tzinfo=UTC)
 
 
 def pushed(done: Converted, *names: str) -> list[Any]:
-    """Return fields of how the only subscription is pushed."""
     return [getattr(done.subscriptions[0].push, name) for name in names]
 
 
@@ -331,17 +330,15 @@ FIELDS = {
     "user_registrations": ["name", "uuid", "status", "registered_at", "modified_by"],
     "daily_topic_msg_count": ["date", "topic_name", "msg_count"],
 }  # fmt: skip
-rubbish = st.fixed_dictionaries(
-    {
-        name: st.lists(
-            st.dictionaries(st.sampled_from(fields), values, max_size=len(fields)).map(
-                lambda found: document(**{"project_uuid": P, **found})
-            ),
-            max_size=4,
-        )
-        for name, fields in FIELDS.items()
-    }
-)
+rubbish = st.fixed_dictionaries({
+    name: st.lists(
+        st.dictionaries(st.sampled_from(fields), values, max_size=len(fields)).map(
+            lambda found: document(**{"project_uuid": P, **found})
+        ),
+        max_size=4,
+    )
+    for name, fields in FIELDS.items()
+})  # fmt: skip
 
 
 @given(rubbish)

@@ -52,8 +52,6 @@ class Kafka:
 
 
 class World:
-    """An old side that changes, and what was made of it."""
-
     def __init__(self, folder: Path) -> None:
         self.settings = Settings.load(
             {"data": str(folder), "min_free_bytes": 0, "reserve_bytes": 0}, {}, None, lambda _: None

@@ -142,8 +142,6 @@ for _ in range(600):
         time.sleep(0.05)
 assert told.status_code == 200
 """
-ASKED_BACK = "ams: start the old service again, then press Enter\n"
-ASKED = "ams: stop the old service on all nodes, then press Enter\n"
 
 
 def read_up_to(line: str, stream: IO[str]) -> str:
@@ -240,10 +238,10 @@ def test_who_is_asked_to_stop_the_old_service_may_press_enter_or_ctrl_c(site: Si
         terminal = {"stdin": theirs, "preexec_fn": lambda: fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)}
         with started(words, environment, start_new_session=True, **terminal) as running:
             assert running.stderr is not None
-            said = read_up_to(ASKED, running.stderr)
+            said = read_up_to("ams: stop the old service on all nodes, then press Enter\n", running.stderr)
             os.write(ours, pressed[:1])
             if pressed[1:]:
-                said += read_up_to(ASKED_BACK, running.stderr)
+                said += read_up_to("ams: start the old service again, then press Enter\n", running.stderr)
                 os.write(ours, pressed[1:])
             said += running.communicate(timeout=120)[1]
         os.close(ours)

@@ -25,7 +25,6 @@ pytestmark = pytest.mark.kafka
 
 TOKEN = "0123456789abcdef" * 4
 MADE = datetime(2021, 2, 3, 4, 5, 6, 789000, UTC)
-NEVER = datetime(1, 1, 1)
 DATABASE = "argo_msg"
 
 
@@ -40,8 +39,6 @@ def record(number: int, second: int) -> bytes:
 
 
 class Original:
-    """What an installation of the reference holds."""
-
     def __init__(self, uri: str, servers: str) -> None:
         self.uri, self.servers = uri, servers
         self.project, self.ann = str(uuid.uuid4()), str(uuid.uuid4())
@@ -69,7 +66,7 @@ class Original:
         return {
             "projects": [{"uuid": self.project, "name": "EGI", "created_by": self.ann, "created_on": MADE}],
             "users": [ann, {"uuid": "an_admin", "name": "root", "token": "short", "service_roles": ["service_admin"],
-                            "projects": [], "created_on": NEVER}],
+                            "projects": [], "created_on": datetime(1, 1, 1)}],
             "topics": [
                 {**here, "name": "readings", "acl": [self.ann, "gone"], "schema_uuid": "", "msg_num": Int64(6),
                  "total_bytes": Int64(90), "latest_publish": MADE, "publish_rate": 2.5},

@@ -26,13 +26,10 @@ from tests.support.commands import Ran, ams
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
 ADMIN = "0123456789abcdef" * 4
-URL = "https://receiver.example.org/in"
 
 
 @dataclass
 class Api:
-    """The old service as an administrator asks it."""
-
     base: str
     ca: str
 
@@ -133,7 +130,7 @@ def _topics(api: Api, tokens: dict[str, str]) -> None:
 
 def _push(api: Api) -> None:
     here = "/projects/EGI/subscriptions"
-    config = {"type": "http_endpoint", "pushEndpoint": URL, "maxMessages": 5,
+    config = {"type": "http_endpoint", "pushEndpoint": "https://receiver.example.org/in", "maxMessages": 5,
               "retryPolicy": {"type": "linear", "period": 4000}}  # fmt: skip
     for name in ("pushed", "once-pushed"):
         api("PUT", f"{here}/{name}", {"topic": "projects/EGI/topics/readings", "pushConfig": config})

@@ -111,7 +111,6 @@ END = 1000
 
 
 def time_of(offset: int) -> int:
-    """Return a time that goes back now and then."""
     return offset * 10 - (500 if offset % 97 == 3 else 0)
 
 

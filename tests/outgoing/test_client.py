@@ -33,6 +33,7 @@ from tests.push.keepers import pulled, target
 from tests.support.loop_time import pass_loop_time
 from tests.support.publishing import Publishing
 from tests.support.receiver import Behaviour, Receiver, answers, receiver, sends
+from tests.support.waiting import some_turns
 
 LOOPBACK = Guard(networks("127.0.0.0/8", "push_allow"))
 trust = functools.cache(guard.trust)
@@ -46,7 +47,6 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
 
 async def test_a_file_is_fetched_and_counted(publishing: Publishing) -> None:
     client = HttpClient(LOOPBACK)
-
     assert await client.get(publishing.puts("/a?b=c", b"x" * 300_000)) == b"x" * 300_000
     assert await client.post(publishing.answers("/p", lambda body: body * 2), b"abc", "text/plain") == b"abcabc"
     assert (client.requests, client.failures) == (2, 0)
@@ -66,17 +66,13 @@ async def test_a_host_that_is_slow_is_not_waited_for(publishing: Publishing) -> 
     assert (client.requests, client.failures) == (1, 1)
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "ldap://127.0.0.1/", "file:///etc/passwd", "http://", "http://127.0.0.1:1/", "http://127.0.0.1:99999/",
-        "http://[::1]/", "http://10.0.0.1/", "http://a b/", "http://\u00e9\u00e9..x/", "http://127.0.0.1:{port}/missing",
-        "http://127.0.0.1:{port}/a b\r\nX: y", "https://127.0.0.1:{port}/", "http://" + "a" * 300 + "/",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("url", [
+    "ldap://127.0.0.1/", "file:///etc/passwd", "http://", "http://127.0.0.1:1/", "http://127.0.0.1:99999/",
+    "http://[::1]/", "http://10.0.0.1/", "http://a b/", "http://\u00e9\u00e9..x/", "http://127.0.0.1:{port}/missing",
+    "http://127.0.0.1:{port}/a b\r\nX: y", "https://127.0.0.1:{port}/", "http://" + "a" * 300 + "/",
+])  # fmt: skip
 async def test_what_cannot_be_fetched_is_one_error(publishing: Publishing, url: str) -> None:
     client = HttpClient(LOOPBACK)
-
     with pytest.raises(RequestFailed):
         await client.get(url.replace("{port}", str(publishing.port)))
     assert client.failures == 1
@@ -84,7 +80,6 @@ async def test_what_cannot_be_fetched_is_one_error(publishing: Publishing, url: 
 
 async def test_credentials_in_a_url_are_neither_sent_nor_shown(publishing: Publishing) -> None:
     url = publishing.puts("/there", b"data").replace("://", "://user:s3cret@")
-
     with pytest.raises(RequestFailed, match=r"^its URL has a user and password in it, which are not sent$"):
         await HttpClient(LOOPBACK).get(url)
     assert not publishing.asked["/there"]
@@ -128,17 +123,13 @@ async def test_a_certificate_of_an_unknown_ca_is_not_believed(other: Receiver) -
     assert await HttpClient(LOOPBACK, guard.trust(verify=False)).get(url) == b"data"
 
 
-@pytest.mark.parametrize(
-    ("behaviour", "reason"),
-    [
-        (sends(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\ncut"), "closed connection without sending complete"),
-        (sends(b"HTTP/1.1 200 OK\r\nContent-Le"), "without sending a response"),
-        (sends(b"SSH-2.0-OpenSSH_9.2\r\n"), "illegal status line"),
-    ],
-)
+@pytest.mark.parametrize(("behaviour", "reason"), [
+    (sends(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\ncut"), "closed connection without sending complete"),
+    (sends(b"HTTP/1.1 200 OK\r\nContent-Le"), "without sending a response"),
+    (sends(b"SSH-2.0-OpenSSH_9.2\r\n"), "illegal status line"),
+])  # fmt: skip
 async def test_half_an_answer_is_none(other: Receiver, behaviour: Behaviour, reason: str) -> None:
     other.behaviour = behaviour
-
     with pytest.raises(RequestFailed, match=reason):
         await HttpClient(LOOPBACK, trust(other.ca)).get(f"https://localhost:{other.port}/")
 
@@ -173,7 +164,6 @@ class Origin:
 
 @contextlib.asynccontextmanager
 async def serving(reply: Reply, **options: Any) -> AsyncIterator[Origin]:
-    """Serve, and close the client made with these options in the end."""
     origin = Origin(reply, HttpClient(LOOPBACK, **options))
     origin.server = server = await asyncio.start_server(origin.serve, "127.0.0.1", 0)
     origin.port = server.sockets[0].getsockname()[1]
@@ -210,7 +200,7 @@ async def test_what_comes_behind_an_answer_is_no_answer_to_the_next_request(stra
     async def says_more(writer: asyncio.StreamWriter, number: int) -> None:
         writer.write(whole(b"%d" % number))
         if later:
-            await asyncio.sleep(0.02)
+            await some_turns()
         writer.write(stray)
         has_said_all.set()
 
@@ -220,7 +210,7 @@ async def test_what_comes_behind_an_answer_is_no_answer_to_the_next_request(stra
             has_said_all.clear()
             said.append((await origin.ask()).body)
             await has_said_all.wait()
-            await asyncio.sleep(0.02)
+            await some_turns()
     assert set(said) <= {b"1", b"2", b"3"}
 
 
@@ -255,7 +245,7 @@ async def test_an_idle_connection_is_closed_after_a_while(monkeypatch: pytest.Mo
     async with serving(says_its_number) as origin:
         await origin.ask()
         pass_loop_time(monkeypatch, IDLE_SECONDS)
-        await asyncio.sleep(0.01)
+        await some_turns()
 
         assert (await origin.ask()).body == b"1"
     assert origin.connections == 2
@@ -364,26 +354,22 @@ URL = httpcore.URL(scheme=b"https", host=b"a.example", port=8443, target=b"/")
 
 def test_what_every_request_has_cannot_be_sent_again_in_other_letters() -> None:
     again = [(each, b"other") for each in (b"host", b"content-Length", b"connection", b"X-A", b"x-a")]
-
     made = new_request("POST", URL, [(b"x-A", b"1"), *again], b"body", closes=True)
-
     assert [name for name, _ in made.headers] == [b"Host", b"User-Agent", b"Content-Length", b"Connection", b"x-A"]
     assert b"other" not in dict(made.headers).values()
 
 
 def test_a_request_may_say_by_whom_it_is_once_and_a_post_without_a_body_says_so() -> None:
     made = new_request("GET", URL, [(b"USER-AGENT", b"one"), (b"user-agent", b"two")], b"")
-
     assert [value for name, value in made.headers if name.lower() == b"user-agent"] == [b"one"]
     assert b"Content-Length" not in dict(made.headers)
     assert (b"Content-Length", b"0") in new_request("POST", URL, [], b"").headers
 
 
-@pytest.mark.parametrize(
-    ("scheme", "host", "port", "shown"),
-    [(b"https", b"a.example", 443, b"a.example"), (b"https", b"a.example", 80, b"a.example:80"),
-     (b"http", b"a.example", 80, b"a.example"), (b"https", b"::1", 443, b"[::1]"),
-     (b"https", b"::1", 8443, b"[::1]:8443")],
-)  # fmt: skip
+@pytest.mark.parametrize(("scheme", "host", "port", "shown"), [
+    (b"https", b"a.example", 443, b"a.example"), (b"https", b"a.example", 80, b"a.example:80"),
+    (b"http", b"a.example", 80, b"a.example"), (b"https", b"::1", 443, b"[::1]"),
+    (b"https", b"::1", 8443, b"[::1]:8443"),
+])  # fmt: skip
 def test_the_host_header_names_only_another_port(scheme: bytes, host: bytes, port: int, shown: bytes) -> None:
     assert authority(scheme, host, port) == shown

@@ -43,14 +43,12 @@ def test_private_local_metadata_multicast_and_wrapping_addresses_are_refused(add
 def test_what_is_refused_as_ipv4_is_refused_in_every_wrapping(address: ipaddress.IPv4Address) -> None:
     number = int(address)
     wrapped = [number, 0xFFFF << 32 | number, 0x64FF9B << 96 | number, 0x2002 << 112 | number << 80]
-
     assert not any(Guard().permits(ipaddress.IPv6Address(each)) for each in wrapped)
 
 
 @given(st.ip_addresses())
 def test_networks_that_were_allowed_pass_and_no_others(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> None:
     allowed = Guard(networks("127.0.0.0/8, ::1/128", "push_allow"))
-
     assert allowed.permits(address) == (Guard().permits(address) or address.is_loopback)
 
 
@@ -83,8 +81,6 @@ def test_a_missing_ca_file_stops_the_start_in_one_line(tmp_path: Path) -> None:
 
 
 class Names:
-    """Finds addresses; names that begin with `slow` take until the gate opens."""
-
     def __init__(self) -> None:
         self.gate = threading.Event()
         self.asked: list[str] = []
@@ -113,10 +109,8 @@ def names() -> Iterator[Names]:
 
 async def test_who_asks_for_the_same_name_shares_a_look_up_and_its_answer(names: Names) -> None:
     look_up = Lookups(names)
-
     assert await asyncio.gather(*(look_up("a.example", 443) for _ in range(50))) == [["192.0.2.1"]] * 50
     await look_up("a.example", 443)
-
     assert names.asked == ["a.example"]
 
 
@@ -138,9 +132,7 @@ async def test_addresses_are_not_looked_up(names: Names, host: str) -> None:
 
 async def test_what_has_no_address_is_told_to_all(names: Names) -> None:
     look_up = Lookups(names)
-
     told = await asyncio.gather(*(look_up("nowhere", 443) for _ in range(3)), return_exceptions=True)
-
     assert [str(each) for each in told] == ["[Errno -2] Name or service not known"] * 3
     assert names.asked == ["nowhere"]
 

@@ -28,8 +28,6 @@ SECONDS = 60.0  # to start; far more than that takes
 
 
 class Place(NamedTuple):
-    """Where a receiver runs."""
-
     folder: Path
     environment: dict[str, str]
 
@@ -39,8 +37,6 @@ class Place(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """One that came."""
-
     path: str
     port: str  # of the other side: it tells connections apart
     headers: Sequence[tuple[str, str]]
@@ -48,20 +44,15 @@ class Delivery(NamedTuple):
 
 
 class Running(NamedTuple):
-    """A receiver that runs."""
-
     place: Place
 
     def url(self, path: str) -> str:
         return f"https://127.0.0.1:{self.place.port}{path}"
 
     def show(self, text: str) -> None:
-        """Have it show this hash."""
         (self.place.folder / "hash").write_text(text)
 
     def wait(self, path: str, enough: Callable[[list[Delivery]], bool]) -> list[Delivery]:
-        """Return what came to a path, oldest first, once it is enough."""
-
         def came() -> list[Delivery]:
             found = map(_read, sorted(self.place.folder.glob("*.delivery")))
             return [each for each in found if each.path == path]
@@ -71,8 +62,6 @@ class Running(NamedTuple):
 
 
 class Peer(NamedTuple):
-    """A receiver that people run."""
-
     name: str
     command: Callable[[Place], Sequence[str]]
 

@@ -153,7 +153,6 @@ def has_the_headers_of_a_delivery(delivery: Delivery) -> None:
 
 
 def items(came: list[Delivery]) -> list[Mapping[str, Mapping[str, str]]]:
-    """Return what lists held, one after the other."""
     return [item for each in came for item in json.loads(each.body)["messages"]]
 
 
@@ -166,7 +165,6 @@ async def published(api: Api, topic: str, *texts: str) -> None:
 
 
 async def subscribed(api: Api, receiver: Running, name: str, path: str, **config: object) -> str:
-    """Make a topic and a push subscription to it of that name; return the hash to show."""
     await api.must(f"/topics/{name}", None, method="PUT")
     push = {"type": "http_endpoint", "pushEndpoint": receiver.url(path)} | config
     body = {"topic": f"{api.project}/topics/{name}", "pushConfig": push}
@@ -175,6 +173,5 @@ async def subscribed(api: Api, receiver: Running, name: str, path: str, **config
 
 
 async def delivered(api: Api, receiver: Running, name: str, path: str, **config: object) -> None:
-    """Make a push subscription and have its endpoint verified."""
     receiver.show(await subscribed(api, receiver, name, path, **config))
     await api.must(f"/subscriptions/{name}:verifyPushEndpoint", None)

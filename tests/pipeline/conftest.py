@@ -50,15 +50,12 @@ def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkClu
 
 @pytest.fixture
 def garden(service: Served) -> Iterator[Garden]:
-    """A project of its own on that service."""
     with Client(service.run.base_url, service.token) as client:
         yield make_garden(service, client)
 
 
 @dataclass(frozen=True)
 class Runs:
-    """Runs in the folder of a test, one after another, over a project of its own."""
-
     spark: SparkSession
     garden: Garden
     folder: Path
@@ -68,7 +65,6 @@ class Runs:
         return self.folder / "work"
 
     def begin(self, work: str = "work") -> Run:
-        """Begin a run; what it says is forgotten."""
         return Run(self.spark, self.folder / work, self.garden.options, say=lambda _: None)
 
     def do(self, definition: str, run: Run | None = None) -> Run:
@@ -89,6 +85,5 @@ def runs(spark: SparkSession, garden: Garden, tmp_path: Path) -> Runs:
 
 @pytest.fixture
 def database(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A database that the environment names as the one for results."""
     monkeypatch.setenv("AMS_PIPELINE_DATABASE", postgres_url)
     return postgres_url

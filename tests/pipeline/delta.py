@@ -20,6 +20,5 @@ def by_duckdb(path: Path | str, query: str, **others: Path) -> list[tuple[Any, .
 
 
 def files_of(path: Path) -> list[str]:
-    """Return the paths of the files of a table, below its root."""
     listed = DeltaTable(str(path)).get_add_actions(flatten=True)
     return sorted(listed.column("path").to_pylist())

@@ -51,7 +51,6 @@ class Garden:
         return file
 
     def topic(self, name: str = "plants", *batches: Sequence[Message]) -> str:
-        """Make a topic and publish to it, each batch a second after the one before."""
         self.client.project(self.name).topic(name).create()
         for batch in batches:
             self.publish(name, batch)
@@ -62,7 +61,6 @@ class Garden:
         self.client.project(self.name).topic(topic).publish(messages)
 
     def remake(self, topic: str, messages: int) -> None:
-        """Delete a topic and make it again, with so many messages."""
         self.client.project(self.name).topic(topic).delete()
         self.topic(topic, numbered(messages))
 
@@ -79,7 +77,6 @@ class Garden:
         return self.client.project(self.name).subscription(subscription).offsets().current
 
     def user(self, role: str) -> str:
-        """Make a user with a role in the project; return the token."""
         details = UserDetails(projects=[Grant(project=self.name, roles=[role])])
         return str(self.client.call(create_user(f"{role}-of-{self.name}", details)).token)
 
@@ -91,5 +88,4 @@ def make_garden(served: Served, client: Client) -> Garden:
 
 
 def numbered(count: int, first: int = 0) -> list[Message]:
-    """Return messages whose data is their number."""
     return [Message(b"%d" % number) for number in range(first, first + count)]

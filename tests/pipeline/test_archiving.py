@@ -33,8 +33,6 @@ DAMAGES = ("gone", "empty", "all but the last line")
 
 
 class Keeper:
-    """Runs that archive a garden into one folder."""
-
     def __init__(self, garden: Garden, folder: Path) -> None:
         self.garden = garden
         self.path = folder / "archive"
@@ -46,7 +44,6 @@ class Keeper:
             return self.archive(*topics, every=every, **options)
 
     def archive(self, *topics: str, every: float | None = None, **options: Any) -> Archiver:
-        """Do a run beside any other."""
         wanted = replace(Wanted(project=self.garden.name, batch_messages=3), topics=topics or ("*",), **options)
         with Service(self.garden.access) as service:
             archiver = Archiver(service, Location.of(self.path), wanted, self.stopping, self.said.append)
@@ -65,7 +62,6 @@ def keeper(garden: Garden, tmp_path: Path) -> Keeper:
 
 
 def before_first_read(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
-    """Do something when a run begins to read its first batch, once."""
     whole, first = Fetch.batches, iter([act])
 
     def batches(self: Fetch) -> Any:

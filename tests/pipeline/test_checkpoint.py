@@ -28,7 +28,6 @@ def changed(**what: object) -> Identity:
 
 
 def begun(work: Path) -> Path:
-    """Let a run of MINE have planned its first batch in a folder."""
     guard(work, MINE)
     (work / "checkpoint" / "offsets").mkdir(parents=True)
     (work / "checkpoint" / "offsets" / "0").touch()
@@ -42,7 +41,6 @@ def begun(work: Path) -> Path:
 ])  # fmt: skip
 def test_another_definition_is_refused_whatever_is_accepted(tmp_path: Path, now: Identity, what: str) -> None:
     begun(tmp_path)
-
     with pytest.raises(ChangedDefinition, match=rf"another definition \({what} changed\): give another folder"):
         guard(tmp_path, now, accept_change=True)
     guard(tmp_path, MINE)
@@ -70,7 +68,6 @@ def test_a_definition_can_be_mended_until_something_is_begun(tmp_path: Path) -> 
 
 def test_a_checkpoint_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "checkpoint").mkdir()
-
     with pytest.raises(ChangedDefinition, match="a checkpoint of something else"):
         guard(tmp_path, MINE)
 
@@ -78,14 +75,12 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path: Path) -> None:
 def test_one_run_works_in_a_folder(tmp_path: Path) -> None:
     with locked(tmp_path / "work"), pytest.raises(Busy, match="another run works in"), locked(tmp_path / "work"):
         pass
-
     with locked(tmp_path / "work"):
         pass
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-
     with pytest.raises(WrongTable, match="file/work: Not a directory"), locked(tmp_path / "file" / "work"):
         pass
 
@@ -93,15 +88,12 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 def test_where_a_run_got_to_is_remembered(tmp_path: Path) -> None:
     assert read_standing(tmp_path) is None
     standing = Standing(batch=3, time="2024-03-05T10:20:30Z", messages=7, lag=2)
-
     write(tmp_path / "progress.json", standing)
-
     assert read_standing(tmp_path) == standing
 
 
 def test_a_file_that_is_damaged_is_named(tmp_path: Path) -> None:
     (tmp_path / "definition.json").write_text("{")
-
     with pytest.raises(ChangedDefinition, match=r"definition\.json cannot be read"):
         guard(tmp_path, MINE)
 
@@ -184,7 +176,6 @@ def spark(text: str) -> StreamingQueryException:
 ])  # fmt: skip
 def test_what_a_worker_raised_is_told_in_one_line(line: str, kind: type[Exception], text: str) -> None:
     found = explained(spark(WORKER.format(line)))
-
     assert type(found) is kind
     assert text in str(found)
     assert "\n" not in str(found)
@@ -192,7 +183,6 @@ def test_what_a_worker_raised_is_told_in_one_line(line: str, kind: type[Exceptio
 
 def test_without_a_cause_the_first_line_is_told_without_its_code() -> None:
     found = explained(spark("[TABLE_OR_VIEW_NOT_FOUND] The table cannot be found. SQLSTATE: 42P01\nmore"))
-
     assert str(found) == "Spark gave up: The table cannot be found."
 
 
@@ -210,7 +200,6 @@ def test_what_we_raised_ourselves_stays_what_it_is() -> None:
 
 def test_errors_travel_between_processes() -> None:
     error = pickle.loads(pickle.dumps(errors.WrongOption("topic", "is missing")))
-
     assert (error.option, error.reason) == ("topic", "is missing")
 
 
@@ -236,7 +225,6 @@ def test_what_fails_after_a_run_was_told_to_end_is_an_interruption(error: Except
 def test_why_a_master_ended_a_run_is_told(tmp_path: Path, reason: str, kind: type[Exception], text: str) -> None:
     line = f"26/11/23 ERROR Backend: Application has been killed. Reason: {reason}"
     (tmp_path / "log").write_text(f"one\n{line}\n\tat a\n")
-
     with pytest.raises(kind, match=text), ends_told("plants", threading.Event(), tmp_path / "log"):
         raise Py4JNetworkError("java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext")
 

@@ -119,7 +119,6 @@ def _drive_all(files: list[Path], log: Path, environment: dict[str, str]) -> Non
 @pytest.mark.parametrize("name", COMPARED)
 def test_a_job_makes_on_a_cluster_what_it_makes_here(name: str, ran: Ran) -> None:
     calm, on_the_cluster = ran.places[name]
-
     assert [failure_in(place.work) for place in ran.places[name]] == ["", ""]
     assert campaign.differences(COMPARED[name], calm, on_the_cluster) == []
 
@@ -186,6 +185,5 @@ def test_an_archive_on_a_cluster_is_under_kills_what_it_is_here(tmp_path: Path) 
     # All other jobs: make faults-pipeline CLUSTER=--cluster
     with live_service(tmp_path / "data") as service, killing(tmp_path / "cluster", seed=2) as kills:
         _, different = campaign.run_case(campaign.CASES["archive"](2), service, tmp_path / "archive", 1, 2, kills)
-
     assert different == []
     assert kills.executors

@@ -26,7 +26,6 @@ TWO = HERE | {"topic": "plants, meadow/birds"}
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Stand in an empty folder."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -122,7 +121,6 @@ def test_what_is_left_out_comes_from_the_environment_and_profiles(folder: Path) 
 
 def test_a_ca_file_travels_as_its_text(folder: Path) -> None:
     (folder / "ca.pem").write_text("-----BEGIN")
-
     assert read(TOPIC | {"endpoint": "https://ams.example", "ca": "ca.pem"}).access.ca == "-----BEGIN"
 
 
@@ -143,7 +141,6 @@ ALL = ReadAllAvailable()
 
 @pytest.fixture
 def three(garden: Garden) -> Garden:
-    """A garden with three messages on plants, published seconds apart, and one on birds."""
     garden.topic("plants", numbered(1), numbered(1, 1), numbered(1, 2))
     garden.topic("birds", numbered(1))
     return garden
@@ -179,7 +176,6 @@ def test_reading_begins_at_a_time(three: Garden) -> None:
 
 def test_a_subscription_is_read_from_where_it_stands(three: Garden) -> None:
     three.subscription("spark", "plants")
-
     assert starts(three, subscription="spark") == [3]
     assert starts(three, subscription="spark", startingOffsets="earliest") == [0]
 
@@ -370,7 +366,5 @@ def test_a_cursor_is_not_moved_to_where_a_query_begins(three: Garden, stream: Op
 def test_a_reader_travels_without_its_connections(three: Garden, stream: Open) -> None:
     reader = stream(three, topic="plants")
     reader.initialOffset()
-
     copy = pickle.loads(pickle.dumps(reader))
-
     assert vars(copy) == vars(StreamReader(reader.reading))

@@ -99,15 +99,12 @@ def test_expressions_come_to_what_they_say_and_nothing_odd_ends_a_job(spark: Spa
 
 def test_they_mean_what_spark_itself_takes_them_for(spark: SparkSession) -> None:
     rows = spark.createDataFrame([ROW], struct(COLUMNS)).repartition(1)
-
     [row] = rows.select(*(F.expr(text).alias(f"c{place}") for place, text in enumerate(AS_SPARK))).collect()
-
     assert dict(zip(AS_SPARK, row, strict=True)) == AS_SPARK
 
 
 def test_every_function_is_tried() -> None:
     tried = " ".join([*AS_SPARK, *OURS]).lower()
-
     assert [name for name in (*FUNCTIONS, *CASTING) if f"{name}(" not in tried] == []
 
 
@@ -123,9 +120,7 @@ KINDS = {"site": STRING, "jobs": BIGINT, "wall": DOUBLE}
 @pytest.mark.long
 def test_figures_come_to_what_they_say(spark: SparkSession) -> None:
     made = [aggregate(text, KINDS, ["site"]).column().alias(text) for text in FIGURES]
-
     [row] = spark.createDataFrame(ROWS, struct(KINDS)).groupBy("site").agg(*made).collect()
-
     assert row.asDict() == {"site": "a", **FIGURES}
 
 
@@ -178,7 +173,6 @@ def refusal(text: str) -> WrongExpression:
 ])  # fmt: skip
 def test_what_is_no_expression_is_refused_with_its_place(text: str, position: int, reason: str) -> None:
     refused = refusal(text)
-
     assert (refused.position, refused.reason[: len(reason)]) == (position, reason)
 
 
@@ -279,7 +273,6 @@ def test_nothing_leads_out_of_the_columns_and_functions_on_the_list(text: str, r
 ])  # fmt: skip
 def test_wrong_types_are_refused_with_their_place(text: str, position: int, reason: str) -> None:
     refused = refusal(text)
-
     assert (refused.position, refused.reason) == (position, reason)
 
 
@@ -299,7 +292,6 @@ def test_wrong_types_are_refused_with_their_place(text: str, position: int, reas
 def test_figures_that_cannot_be_are_refused(text: str, reason: str) -> None:
     with pytest.raises(WrongExpression) as raised:
         aggregate(text, COLUMNS, ["site"])
-
     assert reason in raised.value.reason
 
 
@@ -315,7 +307,6 @@ def test_what_would_be_written_thousands_of_times_for_spark_is_refused(text: str
 
 def test_the_reference_has_every_function_and_type() -> None:
     reference = Path("docs/reference/pipeline.md").read_text()
-
     assert [name for name in (*FUNCTIONS, *CASTING) if f"| `{name}` |" not in reference] == []
     assert [name for name in AGGREGATES if f"`{name}(" not in reference] == []
     assert [name for name in types.NAMED if f"`{name}`" not in reference] == []
@@ -346,10 +337,9 @@ def test_any_text_is_an_expression_or_refused(text: str) -> None:
             assert "sqlglot" not in error.reason
 
 
-@pytest.mark.parametrize(
-    "piece",
-    [*PIECES, "not ", "- ", "f(", "((", "a[", "case when ", "cast(", "a in (", "a.", "1+", "f((a, ", "timestamp("],
-)
+@pytest.mark.parametrize("piece", [
+    *PIECES, "not ", "- ", "f(", "((", "a[", "case when ", "cast(", "a in (", "a.", "1+", "f((a, ", "timestamp(",
+])  # fmt: skip
 def test_long_and_deep_texts_are_refused_or_read_at_once(piece: str) -> None:
     for count in (MAX_DEPTH - 1, 200, MAX_LENGTH):
         for text in (piece * count, (piece * count)[:MAX_LENGTH], (piece * count + "jobs" + ")" * count)[:MAX_LENGTH]):

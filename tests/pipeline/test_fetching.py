@@ -80,7 +80,6 @@ def headers(first: int, stop: int, end: int) -> dict[str, str]:
 
 
 def stream(*pieces: Sequence[int]) -> bytes:
-    """Return an answer in Arrow with a record batch for each piece."""
     return written(*(arrow.batch([stored(offset) for offset in piece]) for piece in pieces))
 
 
@@ -118,7 +117,6 @@ ALL = list(range(10))
 
 def test_an_answer_in_parts_is_asked_for_until_the_range_is_read(stub: Stub) -> None:
     stub.script = [answer([0, 1], [2, 3]), answer(range(4, 10))]
-
     assert fetch(stub) == ALL
     assert asked(stub) == ["from=0&to=10&max=10", "from=4&to=10&max=6"]
 
@@ -135,7 +133,6 @@ def test_after_a_cut_reading_goes_on_behind_the_last_whole_batch(stub: Stub) -> 
 def test_an_end_without_its_marker_is_a_cut(stub: Stub) -> None:
     whole = answer(range(3), stop=10)
     stub.script = [whole._replace(body=whole.body[:-8]), answer(range(3, 10))]
-
     assert fetch(stub) == ALL
 
 
@@ -165,7 +162,6 @@ def test_ordering_keys_are_read_in_both_forms(stub: Stub) -> None:
 
 def test_a_service_that_stays_away_is_one_error(stub: Stub) -> None:
     stub.script = [CUT] * 50
-
     with pytest.raises(Unreachable, match=f"cannot reach {stub.url}"):
         fetch(stub, seconds=0.3)
 
@@ -173,7 +169,6 @@ def test_a_service_that_stays_away_is_one_error(stub: Stub) -> None:
 @pytest.mark.parametrize(("status", "kind"), [(403, NotAllowed), (404, NotFound)])
 def test_a_refusal_is_not_asked_again(stub: Stub, status: int, kind: type[Exception]) -> None:
     stub.script = [Reply(status, b'{"error":{"code":%d,"message":"no","status":""}}' % status)]
-
     with pytest.raises(kind):
         fetch(stub)
     assert len(stub.requests) == 1
@@ -210,7 +205,6 @@ def test_what_is_kept_no_longer_fails_the_reading_or_is_warned_of(stub: Stub, sc
 
 def test_ids_that_never_were_messages_are_no_loss(stub: Stub) -> None:
     stub.script = [answer([0, 1, 5], [6, 9]), bounds(0)]
-
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert fetch(stub) == [0, 1, 5, 6, 9]

@@ -37,7 +37,6 @@ DRAWN = {
 @pytest.mark.parametrize("name", DRAWN)
 def test_a_plot_is_a_well_formed_picture_and_the_same_each_time(name: str) -> None:
     drawn = DRAWN[name]()
-
     assert Xml.fromstring(drawn).tag.endswith("svg")
     assert drawn == DRAWN[name]()
 
@@ -61,7 +60,6 @@ def test_a_page_shows_its_sections_escapes_what_they_say_and_fetches_nothing() -
 def test_a_page_is_put_in_the_place_of_the_one_before(tmp_path: Path) -> None:
     for text in ("old", "Ζεύς"):
         put(tmp_path / "results" / "page.html", text)
-
     assert [each.name for each in (tmp_path / "results").iterdir()] == ["page.html"]
     assert (tmp_path / "results" / "page.html").read_text(encoding="utf-8") == "Ζεύς"
 
@@ -81,7 +79,6 @@ FROM sizes JOIN busiest USING ({keys}) GROUP BY {keys} ORDER BY {keys}
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Messages of two topics, three publishers and ten days of March."""
     chance = random.Random(7)
     begin = datetime(2024, 3, 1, tzinfo=UTC)
     rows = [
@@ -132,7 +129,6 @@ def usage(topic: str, day: int, messages: int = 86400, publisher: str = "") -> d
 
 
 def february(*rows: dict[str, Any], by_publisher: bool = False) -> metrics.Month:
-    """Make a month of which each row is the only one of its topic and publisher."""
     schema = to_arrow_schema(StructType(metrics.USAGE.fields[:-1]), timezone="UTC")
     days = pa.Table.from_pylist(list(rows), schema).to_pandas()
     return metrics.Month("2024-02", days, days.drop(columns="date"), by_publisher)
@@ -160,7 +156,6 @@ def test_a_page_names_the_largest_puts_the_rest_together_and_escapes_what_publis
 
 def test_a_month_without_messages_has_a_page_too() -> None:
     month = february()
-
     assert "0 messages" in metrics.as_page(month)
     assert month.length == 29
     assert metrics.following(date(2023, 12, 1)) == date(2024, 1, 1)
@@ -199,7 +194,6 @@ def test_the_table_has_each_month_as_it_was_reported_last(spark: SparkSession, t
 
 
 def keep(spark: SparkSession, archive: Path, number: int, time: datetime) -> None:
-    """Archive a message of three bytes."""
     row: dict[str, object] = {
         **dict.fromkeys(MESSAGES.names), "project": "garden", "topic": "plants", "offset": number,
         "message_id": str(number), "publish_time": time, "attributes": {}, "data": b"dry",

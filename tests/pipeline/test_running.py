@@ -53,7 +53,6 @@ def wall(site: str, job: int, wall: float, *tags: str) -> dict[str, Any]:
 
 
 def definition(end: str) -> str:
-    """Return the steps of `PLAN` and this end."""
     return PLAN % end.rstrip()
 
 
@@ -91,9 +90,7 @@ def test_doubled_and_late_messages_change_nothing_and_broken_ones_are_set_aside(
 @pytest.mark.long
 def test_a_text_that_no_folder_can_be_named_by_ends_no_run(runs: Runs) -> None:
     runs.garden.topic("walls", walls(wall("A\0B", 1, 5), wall("../C=/", 2, 7)))
-
     runs.do(definition("sink: {table: sites, partition_by: site}"))
-
     assert {row.site for row in runs.rows("tables/sites").collect()} == {"A\ufffdB", "../C=/"}
 
 
@@ -203,7 +200,6 @@ sink: {table: plants}
 
 @contextlib.contextmanager
 def running(garden: Garden, folder: Path, *flags: str, group: bool = False) -> Iterator["subprocess.Popen[str]"]:
-    """Run the definition in `w`, with a process group of its own or in that of this process."""
     (folder / "plants.yaml").write_text(DEFINITION)
 
     command = [sys.executable, "-m", "ams.cli.main", "pipeline", "run", "plants.yaml", "--work", "w", *flags]
@@ -222,7 +218,6 @@ def running(garden: Garden, folder: Path, *flags: str, group: bool = False) -> I
 def test_a_spark_that_does_not_start_is_told_in_one_line(garden: Garden, tmp_path: Path) -> None:
     with running(garden, tmp_path, "--memory", "much") as run:
         _, err = run.communicate(timeout=SECONDS)
-
     assert (run.returncode, err) == (1, f"ams: Spark did not start; {tmp_path}/w/spark.log says why\n")
     assert "much" in (tmp_path / "w" / "spark.log").read_text()
 

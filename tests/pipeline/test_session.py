@@ -81,7 +81,6 @@ def test_the_archive_is_written_once_and_used_from_then_on(tmp_path: Path) -> No
 
 def test_a_cache_that_cannot_be_written_to_is_done_without(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-
     assert archive_options(FOUND, {"XDG_CACHE_HOME": str(tmp_path / "file")}) == ""
 
 

@@ -82,8 +82,6 @@ def provision(
 
 @dataclass(frozen=True)
 class Site:
-    """What provisioning starts from and what it makes."""
-
     project: Project
     certificates: CertificateService
     gocdb: Gocdb
@@ -102,6 +100,5 @@ class Site:
 
 @pytest.fixture
 def egi(project: Project, certificates: CertificateService, listed: Gocdb, provision: Provision) -> Site:
-    """A site whose project has the topic of its endpoints."""
     project.topic(APEL)
     return Site(project, certificates, listed, provision)

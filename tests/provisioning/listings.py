@@ -16,7 +16,6 @@ CLOUD = "eu.egi.cloud.accounting"
 
 
 def endpoint(host: str, **said: str) -> Endpoint:
-    """Return an endpoint that is in order, but for what is said."""
     usual = {"service_type": APEL, "site": "SITE-A", "dn": f"/C=GR/O=Example/CN={host}", "in_production": "Y"}
     return Endpoint(host=host, **{"primary_key": f"{len(host)}G0", **usual, **said})
 
@@ -92,11 +91,8 @@ def gocdb(tls: ssl.SSLContext | None = None) -> Iterator[Gocdb]:
 
         def do_GET(self) -> None:  # noqa: N802  # the name the standard library calls
             found = state.answer(urlsplit(self.path).query)
-            body = found if isinstance(found, bytes) else b"no"
-            self.send_response(200 if isinstance(found, bytes) else found)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            status, body = (200, found) if isinstance(found, bytes) else (found, b"no")
+            self.reply(status, body)
 
     with http_server(Handler, tls) as url:
         state.url = url.replace("127.0.0.1", "localhost") + "/gocdbpi/public/"

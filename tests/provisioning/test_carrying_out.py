@@ -20,7 +20,6 @@ from tests.provisioning.conftest import Project
 
 P = "/v1/projects/p"
 SUBSCRIPTION = f"{P}/subscriptions/n"
-REFERENCE = {"schema": "projects/p/schemas/x"}
 
 
 def sent(change: Change, kind: Kind, name: str, **fields: Any) -> list[tuple[str, str, Any]]:
@@ -50,7 +49,7 @@ ALTERED: list[tuple[Kind, Fields, tuple[str, str, Any]]] = [
     (Kind.PROJECT, {"retention": 60}, ("POST", "/v1/projects/n:modifyRetention", {"retentionSeconds": 60})),
     (Kind.MEMBER, {"roles": ("r",)}, ("PUT", f"{P}/members/n", {"projects": [{"project": "p", "roles": ["r"]}]})),
     (Kind.SCHEMA, {"schema": {"a": 1}}, ("PUT", f"{P}/schemas/n", {"schema": {"a": 1}})),
-    (Kind.TOPIC, {"schema": "x"}, ("POST", f"{P}/topics/n:attachSchema", REFERENCE)),
+    (Kind.TOPIC, {"schema": "x"}, ("POST", f"{P}/topics/n:attachSchema", {"schema": "projects/p/schemas/x"})),
     (Kind.TOPIC, {"schema": ""}, ("POST", f"{P}/topics/n:detachSchema", None)),
     (Kind.TOPIC, {"retention": 0}, ("POST", f"{P}/topics/n:modifyRetention", {"retentionSeconds": 0})),
     (Kind.TOPIC, {"access": ("u",)}, ("POST", f"{P}/topics/n:modifyAcl", {"authorized_users": ["u"]})),

@@ -102,7 +102,6 @@ def bound(name: str) -> Key:
     return Key(Kind.BINDING, "", name)
 
 
-WITH_HOST = after(TOPICS, planned(TOPICS, HOST))
 BOUND_HERE = {"service_uuid": TARGET.service_uuid, "host": TARGET.host}
 LISTED_NOW = Step(Change.ADD, ours("publishers", "gLite-APEL"), {"users": (NAME,)})
 JOINED = [
@@ -124,7 +123,7 @@ PLANNED = {
         MADE_ANEW, [HOST], [Step(Change.ALTER, bound(NAME), {"user": NAME}, LABEL)],
     ),
     "a new certificate of a host moves its binding": (
-        WITH_HOST, [endpoint("ce.example.org", dn="/C=GR/O=New/CN=ce.example.org")],
+        after(TOPICS, planned(TOPICS, HOST)), [endpoint("ce.example.org", dn="/C=GR/O=New/CN=ce.example.org")],
         [Step(Change.ALTER, bound(NAME), {"auth_identifier": "CN=ce.example.org,O=New,C=GR"}, LABEL)],
     ),
     "somebody else's binding is not given another user": (

@@ -42,7 +42,6 @@ projects:
 
 
 def declared(folder: Path, text: str, *more: str) -> Declared:
-    """Read texts as files `0.yaml`, `1.yaml`, ..."""
     paths = [folder / f"{number}.yaml" for number in range(1 + len(more))]
     for path, each in zip(paths, (text, *more), strict=True):
         path.write_text(textwrap.dedent(each))

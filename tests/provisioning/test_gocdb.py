@@ -83,10 +83,9 @@ def test_a26_pages_are_followed_to_the_last(server: Gocdb, feed: Feed) -> None:
     assert feed.endpoints(APEL) == [ONE, OTHER]
 
 
-@pytest.mark.parametrize(
-    ("following", "told"),
-    [("?page=2", "do not end"), ("https://elsewhere.example.org/?page=2", "another host"), ("?page=9", "answered 404")],
-)
+@pytest.mark.parametrize(("following", "told"), [
+    ("?page=2", "do not end"), ("https://elsewhere.example.org/?page=2", "another host"), ("?page=9", "answered 404"),
+])  # fmt: skip
 def test_a26_a_listing_that_stops_halfway_is_none(server: Gocdb, feed: Feed, following: str, told: str) -> None:
     server.answers[APEL] = results([endpoint_xml(ONE)], following=following)
     server.answers["2"] = results([], following="?page=2")

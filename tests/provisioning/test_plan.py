@@ -76,7 +76,6 @@ def declarations(draw: st.DrawFn) -> Declared:
 
 @st.composite
 def services(draw: st.DrawFn) -> Existing:
-    """Draw what a service holds; a subscription is on the topic of its own name."""
     keys = [Key(Kind.USER, "", name) for name in MEMBERS] + [Key(Kind.PROJECT, "", name) for name in "pq"]
     keys += [Key(kind, project, name) for project in "pq" for kind, names in NAMES.items() for name in names]
     fields: dict[Key, Fields] = {}

@@ -23,8 +23,6 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True)
 class World:
-    """A project of its own, and clients."""
-
     project: str
     address: str
     publisher: pubsub_v1.PublisherClient
@@ -34,7 +32,6 @@ class World:
     service: LiveService | Served
 
     def http(self, method: str, path: str, body: object = None) -> Any:
-        """Ask the HTTP API about something of the project; return what it says."""
         return self.service.ask(method, f"/projects/{self.project}{path}", body)
 
     def topic(self, name: str = "topic") -> str:
@@ -47,18 +44,21 @@ class World:
         return f"projects/{self.project}/snapshots/{name}"
 
     def made(self, **options: object) -> tuple[str, str]:
-        """Make a topic and a subscription with these options; return their names."""
         topic, subscription = self.topic(), self.subscription()
         self.publisher.create_topic(request={"name": topic})
         self.subscriber.create_subscription(request={"name": subscription, "topic": topic, **options})
         return topic, subscription
+
+    def given(self, *data: bytes, **options: object) -> tuple[str, str]:
+        names = self.made(**options)
+        self.publish(*data)
+        return names
 
     def publish(self, *data: bytes, **attributes: str) -> None:
         for each in [self.publisher.publish(self.topic(), each, **attributes) for each in data]:
             each.result(SECONDS)
 
     def pulled(self, subscription: str = "", most: int = 100) -> list[pubsub_v1.types.ReceivedMessage]:
-        """Return what a pull gives at once."""
         of = subscription or self.subscription()
         request = {"subscription": of, "max_messages": most, "return_immediately": True}
         with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
@@ -82,7 +82,6 @@ class World:
 
 @pytest.fixture(scope="package")
 def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
-    """A service that serves Google's clients without tokens."""
     data = tmp_path_factory.mktemp("pubsub") / "data"
     with live_service(data, "--pubsub-port", "0", "--pubsub-emulator") as service:
         yield service

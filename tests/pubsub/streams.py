@@ -27,7 +27,6 @@ class Stream:
         self._requests.put(Request(**fields) if request is None else request)
 
     def close(self) -> None:
-        """Say that there are no more requests."""
         self._requests.put(None)
 
     def next(self) -> Any:
@@ -52,7 +51,6 @@ class Stream:
 
 
 def opened(channel: grpc.Channel, subscription: str, *, metadata: Metadata = (), **fields: object) -> Stream:
-    """Return a stream of a subscription, of which the first response came."""
     stream = Stream(channel, metadata=metadata)
     stream.send(**{"subscription": subscription, "stream_ack_deadline_seconds": 10, **fields})
     stream.next()
@@ -60,14 +58,12 @@ def opened(channel: grpc.Channel, subscription: str, *, metadata: Metadata = (),
 
 
 def ask(channel: grpc.Channel, method: str, request: object, *, metadata: Metadata = ()) -> bytes:
-    """Return the answer to a call as bytes."""
     call: Any = channel.unary_unary(method, _bytes)
     answer: bytes = call(request, timeout=SECONDS, metadata=metadata)
     return answer
 
 
 def refused(channel: grpc.Channel, method: str, request: object, *, metadata: Metadata = ()) -> tuple[str, str]:
-    """Return code and text of the error that a call ends with."""
     try:
         ask(channel, method, request, metadata=metadata)
     except grpc.RpcError as error:

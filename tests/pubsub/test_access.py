@@ -13,6 +13,7 @@ import grpc
 import pytest
 from google.pubsub_v1 import types
 
+from ams.pubsub import streaming
 from tests.pubsub.streams import Policy, Stream, ask, iam, opened, refused
 from tests.support.program_keys import public_pem, signed
 from tests.support.served import Served, served
@@ -38,7 +39,6 @@ class Guarded:
         return self.service.ask(method, path, body)
 
     def subscription(self, *users: str) -> str:
-        """Make a topic, and a subscription of it that these users may consume; return the last part of both names."""
         name = f"own-{next(_numbers)}"
         self.http("PUT", f"/projects/P/topics/{name}")
         made = {"topic": f"projects/P/topics/{name}", "type": "parallel"}
@@ -47,11 +47,9 @@ class Guarded:
         return name
 
     def allow(self, resource: str, *users: str) -> None:
-        """Let these users alone use it."""
         self.http("POST", f"/projects/P/{resource}:modifyAcl", {"authorized_users": [*users]})
 
     def user(self, *roles: str) -> tuple[str, str]:
-        """Make a member of the project; return its name and token."""
         name = f"user-{next(_numbers)}"
         made = self.http("POST", f"/users/{name}", {"projects": [{"project": "P", "roles": list(roles)}]})
         return name, made["token"]
@@ -72,7 +70,6 @@ class Guarded:
         return self.answer(Policy, IAM + "GetIamPolicy", iam.GetIamPolicyRequest(resource=resource))
 
     def permissions(self, resource: str, *asked: str, token: str = "") -> list[str]:
-        """Return which of these permissions somebody has."""
         request = iam.TestIamPermissionsRequest(resource=resource, permissions=asked)
         answer = self.answer(iam.TestIamPermissionsResponse, IAM + "TestIamPermissions", request, token)
         return list(answer.permissions)
@@ -347,13 +344,25 @@ def test_a_stream_of_a_user_who_may_no_more_gets_nothing_and_ends(guarded: Guard
     other.call.cancel()
 
 
-def test_a_ping_of_a_user_who_may_no_more_ends_the_stream(guarded: Guarded) -> None:
+@pytest.mark.parametrize("is_idle", [False, True])
+def test_a_ping_of_a_user_who_may_no_more_ends_the_stream_and_so_does_a_look_at_idle_ones(
+    guarded: Guarded, is_idle: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if is_idle:
+        monkeypatch.setattr(streaming, "LOOK_SECONDS", 0.3)
     name, token = guarded.user("consumer")
     own = guarded.subscription(name)
     stream = opened(guarded.channel, f"projects/P/subscriptions/{own}", metadata=bearer(token))
     guarded.http("DELETE", f"/users/{name}")
-    stream.send()
+    if not is_idle:
+        stream.send()
     assert stream.end()[0] is grpc.StatusCode.UNAUTHENTICATED
+
+
+def test_a_stream_that_never_says_what_it_wants_ends(guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streaming, "FIRST_SECONDS", 0.3)
+    stream = Stream(guarded.channel, metadata=bearer(guarded.service.token))
+    assert stream.end() == (grpc.StatusCode.UNAVAILABLE, "The first request did not come in time")
 
 
 def test_an_update_needs_the_right_to_each_thing_that_it_changes(guarded: Guarded) -> None:

@@ -23,12 +23,11 @@ from ams.service.delivering import UnreadAnswers
 from ams.web.http2_relay import peer_name
 from tests.pubsub.streams import SECONDS, STREAMING_PULL, Request
 from tests.support.served import Served, served
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import some_turns, wait_until_async
 
 MOST = 20  # connections, calls and streams of the service here
 MANY = 200
 TOPIC, SUBSCRIPTION = "projects/P/topics/T", "projects/P/subscriptions/S"
-GREEDY = "projects/P/subscriptions/greedy"
 NAME = read_name(TOPIC, TOPICS)
 PULL = "/google.pubsub.v1.Subscriber/Pull"
 PUBLISH = "/google.pubsub.v1.Publisher/Publish"
@@ -77,7 +76,7 @@ def silent_call(channel: grpc.aio.Channel, metadata: Metadata) -> Any:
 
 
 def waiting_pull(channel: grpc.aio.Channel, metadata: Metadata) -> Any:
-    request = pb.PullRequest.pb()(subscription=GREEDY, max_messages=1).SerializeToString()
+    request = pb.PullRequest.pb()(subscription="projects/P/subscriptions/greedy", max_messages=1).SerializeToString()
     return channel.unary_unary(PULL)(request, metadata=metadata)
 
 
@@ -130,7 +129,6 @@ class _Showing(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientIntercep
 
 
 async def _ended(calls: list[Any], count: int) -> list[Any]:
-    """Wait until that many calls have ended; return them."""
     waiting = {asyncio.ensure_future(each.code()): each for each in calls}
     await wait_until_async(lambda: sum(each.done() for each in waiting) >= count, SECONDS)
     ended = [call for code, call in waiting.items() if code.done()]
@@ -139,9 +137,7 @@ async def _ended(calls: list[Any], count: int) -> list[Any]:
     return ended
 
 
-async def test_a_connection_too_many_is_closed_and_those_that_are_open_go_on(
-    service: Served, users: tuple[str, str]
-) -> None:
+async def test_a_connection_too_many_is_closed_and_those_that_are_open_go_on(service: Served, users: tuple[str, str]):
     host, _, port = service.run.pubsub.rpartition(":")
     metadata = bearer(users[0])
     async with grpc.aio.insecure_channel(service.run.pubsub) as channel:
@@ -159,9 +155,7 @@ async def test_a_connection_too_many_is_closed_and_those_that_are_open_go_on(
         opened.cancel()
 
 
-async def test_answers_that_are_not_read_are_counted_until_their_client_leaves(
-    service: Served, users: tuple[str, str]
-) -> None:
+async def test_answers_that_are_not_read_are_counted_until_their_client_leaves(service: Served, users: tuple[str, str]):
     unread = service.run.service.deliverer.unread
     message = pb.PubsubMessage.pb()(data=b"x" * 1_000_000)
     request = pb.PublishRequest.pb()(topic=TOPIC, messages=[message] * 3).SerializeToString()
@@ -209,7 +203,6 @@ class Asking:
         self._handler: Any = calls.unary("S", rpc)
 
     async def begin(self, peer: tuple[str, int], *metadata: tuple[str, str]) -> str:
-        """Return the code with which a call ends, or OK."""
         context = MagicMock(abort=AsyncMock(side_effect=grpc.aio.AbortError), read=AsyncMock(return_value=b""))
         context.peer.return_value = "unix-abstract:" + peer_name(*peer, is_secure=True)
         context.invocation_metadata.return_value = metadata
@@ -235,7 +228,7 @@ async def test_who_logs_in_without_end_does_not_keep_others_from_it(
         await asyncio.sleep(0)
     assert [each.result() for each in begun if each.done()] == ["UNAVAILABLE"]
     another = asyncio.create_task(asking.begin(other))
-    await asyncio.sleep(0.01)
+    await some_turns()
     assert not another.done()
     known = asyncio.create_task(asking.begin(many[0], ("x-goog-api-key", "known")))
     assert await known == "OK"  # a token that is known waits for nothing

@@ -6,7 +6,7 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,11 +22,16 @@ from google.cloud.pubsub_v1.subscriber._protocol.requests import AckRequest, Mod
 from google.cloud.pubsub_v1.subscriber.message import Message
 from grpc_status import rpc_status
 
+from ams.core import messages
+from ams.core.clock import Milliseconds
 from ams.core.errors import TooLarge
+from ams.core.messages import Stored
+from ams.core.names import Offset
 from ams.core.settings import Settings
 from ams.pubsub.leasing import takes_long_errors
-from ams.pubsub.messages import published
+from ams.pubsub.messages import published, received
 from ams.pubsub.requests import read
+from ams.service.parallel.pulling import Lot
 from ams.web.http2_relay import peer_name
 from tests.pubsub.conftest import World, world_at
 from tests.pubsub.streams import opened
@@ -187,41 +192,26 @@ def streaming(world: World, act: Callable[[Message], object] = Message.ack) -> I
         future.result(PATIENCE_SECONDS)
 
 
-def test_what_is_published_comes_to_callbacks_as_it_was(world: World) -> None:
-    topic, _ = world.made()
-    with streaming(world) as came:
-        ids = [world.publisher.publish(topic, b"%d" % n, n=str(n)).result(PATIENCE_SECONDS) for n in range(3)]
-        wait_until(lambda: len(came) == 3)
-    assert ids == ["0", "1", "2"]
-    assert {(each.message_id, each.data, each.attributes["n"]) for each in came} == {
-        (str(n), b"%d" % n, str(n)) for n in range(3)
-    }
-    assert world.pulled() == []
-
-
-def test_messages_of_a_key_come_in_order_and_after_a_nack_again_in_order(world: World) -> None:
+def test_a_nack_brings_its_key_again_in_order_and_no_other(world: World) -> None:
     topic, _ = world.made(enable_message_ordering=True)
     for each in [world.publisher.publish(topic, b"%d" % n, ordering_key=f"key-{n % 2}") for n in range(40)]:
         each.result(PATIENCE_SECONDS)
-    nacked: set[str] = set()
+    order: dict[str, list[int]] = {"key-0": [], "key-1": []}
 
     def act(message: Message) -> None:
-        if message.data in (b"6", b"11") and message.message_id not in nacked:
-            nacked.add(message.message_id)
-            message.nack()
-            return
-        message.ack()
-        order.setdefault(message.ordering_key, []).append(int(message.data))
+        order[message.ordering_key].append(int(message.data))
+        (message.nack if order["key-0"] == [0, 2, 4, 6] and message.data == b"6" else message.ack)()
 
-    order: dict[str, list[int]] = {}
-    with streaming(world, act) as came:
-        wait_until(lambda: len(came) == 42)
-    assert order == {"key-0": list(range(0, 40, 2)), "key-1": list(range(1, 40, 2))}
+    with streaming(world, act):
+        wait_until(lambda: world.http("GET", "/subscriptions/subscription:offsets")["current"] == 40)
+    again = order["key-0"].index(6, 4)
+    assert order["key-0"][:again] == [*range(0, 2 * again, 2)]
+    assert order["key-0"][again:] == [*range(6, 40, 2)]
+    assert order["key-1"] == [*range(1, 40, 2)]
 
 
 def test_a_dead_letter_may_come_again_from_the_subscriptions_own_topic(world: World) -> None:
-    world.made(dead_letter_policy={"dead_letter_topic": world.topic(), "max_delivery_attempts": 5})
-    world.publish(b"bad")
+    world.given(b"bad", dead_letter_policy={"dead_letter_topic": world.topic(), "max_delivery_attempts": 5})
     for attempt in [*range(1, 6), 1]:
         (came,) = wait_until(world.pulled)
         assert (came.message.data, came.delivery_attempt) == (b"bad", attempt)
@@ -263,24 +253,13 @@ Pull: Any = types.PullRequest.pb()
 
 
 def test_each_message_is_acknowledged_by_itself_and_in_any_order(world: World) -> None:
-    world.made()
-    world.publish(b"0", b"1", b"2")
+    world.given(b"0", b"1", b"2")
     ids = {each.message.data: each.ack_id for each in world.pulled()}
     world.acknowledge(ids[b"2"], ids[b"0"], ids[b"0"])
     world.modify(0, ids[b"1"], ids[b"2"])
     again = world.pulled()
     assert [each.message.data for each in again] == [b"1"]
     assert again[0].ack_id != ids[b"1"]
-
-
-def test_a_pull_waits_for_a_message(world: World) -> None:
-    _, subscription = world.made()
-    with ThreadPoolExecutor() as pool:
-        pulling = pool.submit(
-            wait_until, lambda: world.subscriber.pull(subscription=subscription, max_messages=5).received_messages
-        )
-        world.publish(b"late")
-        assert [each.message.data for each in pulling.result()] == [b"late"]
 
 
 def test_a_pull_that_was_given_up_takes_nothing(world: World) -> None:
@@ -292,8 +271,7 @@ def test_a_pull_that_was_given_up_takes_nothing(world: World) -> None:
 
 
 def test_an_answer_is_small_enough_for_all_clients(world: World) -> None:
-    world.made()
-    world.publish(*[b"%d" % n * 700_000 for n in range(9)])
+    world.given(*[b"%d" % n * 700_000 for n in range(9)])
     found: list[bytes] = []
     while some := world.pulled():
         assert sum(len(each.message.data) for each in some) < 4 * 2**20
@@ -302,7 +280,6 @@ def test_an_answer_is_small_enough_for_all_clients(world: World) -> None:
 
 
 NO_ID = "You have not specified an ack ID in the request."
-BAD_ID = "You have passed an invalid ack ID to the service "
 BAD_DEADLINE = "Invalid ack deadline given (ack_deadline={}). The ack deadline must be between 0 and 600 seconds."
 BAD_COUNT = "You have passed an invalid argument to the service (argument=max_messages)."
 KINDS = {"Acknowledge": Acknowledge, "ModifyAckDeadline": Modify, "Pull": Pull}
@@ -323,8 +300,7 @@ def test_a_bad_request_is_refused(world: World, exactly: bool, method: str, fiel
 
 
 def test_one_bad_id_refuses_the_whole_request_and_an_id_has_one_spelling(world: World) -> None:
-    world.made()
-    world.publish(b"x")
+    world.given(b"x")
     good = world.pulled()[0].ack_id
     offset, hand_out = good.split("-")
     misspelled = [f"00{offset}-{hand_out}", f"{offset}-0{hand_out}", f"{offset}-{hand_out.replace('.', '.0', 1)}"]
@@ -332,7 +308,7 @@ def test_one_bad_id_refuses_the_whole_request_and_an_id_has_one_spelling(world: 
         for each in (partial(world.acknowledge, good, bad), partial(world.modify, 0, good, bad)):
             with pytest.raises(InvalidArgument) as error:
                 each()
-            assert error.value.message.startswith(BAD_ID)
+            assert error.value.message.startswith("You have passed an invalid ack ID to the service ")
     world.modify(0, good)
     assert len(world.pulled()) == 1
 
@@ -353,26 +329,18 @@ def never_given(good: str) -> list[str]:
     ]  # fmt: skip
 
 
-def test_without_exactly_once_delivery_an_id_that_was_never_given_is_ignored(world: World) -> None:
-    world.made()
-    world.publish(b"0", b"1")
-    first, second = (each.ack_id for each in world.pulled())
-    bad = never_given(first)
-    world.modify(0, bad[0], second, *bad[1:])
-    assert [each.message.data for each in world.pulled()] == [b"1"]
-    world.acknowledge(bad[0], first, *bad[1:])
-    assert position(world) == 1
-
-
-def test_with_exactly_once_delivery_an_id_that_was_never_given_is_named(world: World) -> None:
-    world.made(enable_exactly_once_delivery=True)
-    world.publish(b"0", b"1")
+@pytest.mark.parametrize("exactly_once", [False, True])
+def test_an_id_that_was_never_given_is_named_with_exactly_once_delivery_and_else_ignored(
+    world: World, exactly_once: bool
+) -> None:
+    world.given(b"0", b"1", enable_exactly_once_delivery=exactly_once)
     first, second = (each.ack_id for each in world.pulled())
     bad = never_given(first)
     for ask in (lambda: world.modify(0, bad[0], second, *bad[1:]), lambda: world.acknowledge(bad[0], first, *bad[1:])):
-        with pytest.raises(Aborted) as error:
+        with pytest.raises(Aborted) if exactly_once else contextlib.nullcontext() as error:
             ask()
-        assert dict(error.value.details[0].metadata) == dict.fromkeys(bad, "PERMANENT_FAILURE_INVALID_ACK_ID")
+        if exactly_once:
+            assert dict(error.value.details[0].metadata) == dict.fromkeys(bad, "PERMANENT_FAILURE_INVALID_ACK_ID")
     assert [each.message.data for each in world.pulled()] == [b"1"]
     assert position(world) == 1
 
@@ -385,13 +353,11 @@ Acknowledged = Callable[[Any, list[str], list["Future[Any]"]], None]
 
 
 def acknowledged(client: Any, ids: list[str], futures: list["Future[Any]"]) -> None:
-    """Have Google's client acknowledge ids in one call, as it does with those that come together."""
     asked: list[Any] = [AckRequest(each, 0, 0.0, None, future) for each, future in zip(ids, futures, strict=True)]
     client.ack(asked)
 
 
 def extended(client: Any, ids: list[str], futures: list["Future[Any]"], seconds: int = 60) -> None:
-    """Have it extend their leases."""
     asked: list[Any] = [ModAckRequest(each, seconds, future) for each, future in zip(ids, futures, strict=True)]
     client.modify_ack_deadline(asked)
 
@@ -404,21 +370,19 @@ def test_googles_client_learns_of_each_of_a_thousand_ids_whether_it_counted(
     world: World, monkeypatch: pytest.MonkeyPatch, ask: Acknowledged
 ) -> None:
     monkeypatch.setattr(dispatcher, "exponential_sleep_generator", lambda **_: itertools.repeat(0.01))
-    _, subscription = world.made(enable_exactly_once_delivery=True)
     ids = leased(world)
     if ask is given_back:
         world.acknowledge(*ids[:LATE])
     else:
         world.modify(0, *ids[:LATE])
-    told = told_to_client(world, subscription, ask, ids)
+    told = told_to_client(world, world.subscription(), ask, ids)
     assert Counter(told[:LATE]) == {BAD: LATE}
     assert Counter(told[LATE:]) == {GOOD: MANY - LATE}
 
 
 @pytest.mark.parametrize("seconds", [0, 30])
 def test_exactly_once_an_id_that_was_acknowledged_has_no_deadline_any_more(world: World, seconds: int) -> None:
-    world.made(enable_exactly_once_delivery=True)
-    world.publish(b"x")
+    world.given(b"x", enable_exactly_once_delivery=True)
     [each] = [each.ack_id for each in world.pulled()]
     world.acknowledge(each)
     with pytest.raises(InvalidArgument) as error:
@@ -431,7 +395,6 @@ def test_exactly_once_an_id_that_was_acknowledged_has_no_deadline_any_more(world
 
 
 def test_an_error_names_as_many_ids_as_a_plain_connection_takes(world: World) -> None:
-    world.made(enable_exactly_once_delivery=True)
     ids = leased(world)
     world.modify(0, *ids[:LATE])
     left, named = set(ids), set[str]()
@@ -446,8 +409,7 @@ def test_an_error_names_as_many_ids_as_a_plain_connection_takes(world: World) ->
 
 
 def test_a_call_of_which_every_id_counts_no_more_is_not_asked_again(world: World) -> None:
-    world.made(enable_exactly_once_delivery=True)
-    world.publish(b"x")
+    world.given(b"x", enable_exactly_once_delivery=True)
     ids = [each.ack_id for each in world.pulled()]
     world.modify(0, *ids)
     with pytest.raises(InvalidArgument) as error:
@@ -464,7 +426,6 @@ def test_by_tls_all_are_named_at_once(tmp_path: Path) -> None:
         with grpc.secure_channel(service.pubsub, credentials, options) as channel:
             world = world_at(channel, service)
             service.ask("POST", f"/projects/{world.project}", {})
-            world.made(enable_exactly_once_delivery=True)
             ids = leased(world)
             world.modify(0, *ids)
             with pytest.raises(InvalidArgument) as error:
@@ -515,8 +476,8 @@ def told_to_client(world: World, subscription: str, ask: Acknowledged, ids: list
 
 
 def leased(world: World) -> list[str]:
-    """Publish messages, and return the ids by which they are leased."""
-    world.publish(*[b"x"] * MANY)
+    """Return ids of so many messages of a subscription with exactly-once delivery."""
+    world.given(*[b"x"] * MANY, enable_exactly_once_delivery=True)
     found: list[str] = []
     while len(found) < MANY:
         found += [each.ack_id for each in world.pulled(most=MANY)]
@@ -536,3 +497,11 @@ def test_what_is_said_of_a_very_long_name_is_short(world: World) -> None:
     name = "x" * 100_000
     code, text = world.refused("/google.pubsub.v1.Publisher/GetTopic", GetTopic(topic=name))
     assert (code, len(text)) == ("INVALID_ARGUMENT", 1000)
+
+
+def test_messages_of_an_answer_are_in_the_order_in_which_they_were_leased() -> None:
+    stored = [Stored(Offset(each), Milliseconds(0), messages.message("aGk=", {}).fragment) for each in range(5)]
+
+    found = received([Lot("1.a", 1, stored[:3]), Lot("2.b", 2, stored[3:])], with_attempt=True)
+
+    assert [each.ack_id for each in found] == ["0-1.a", "1-1.a", "2-1.a", "3-2.b", "4-2.b"]

@@ -161,11 +161,9 @@ def test_a_name_of_googles_rule_is_found_everywhere(
 ) -> None:
     world.publisher.create_topic(request={"name": world.topic(leaf)})
     world.subscriber.create_subscription(request={"name": world.subscription(leaf), "topic": world.topic(leaf)})
-    world.schemas.create_schema(
-        request={
-            "parent": f"projects/{world.project}",
-            "schema_id": leaf,
-            "schema": {"type_": "AVRO", "definition": '{"type": "string"}'},
-        }
-    )
+    world.schemas.create_schema(request={
+        "parent": f"projects/{world.project}",
+        "schema_id": leaf,
+        "schema": {"type_": "AVRO", "definition": '{"type": "string"}'},
+    })  # fmt: skip
     place(world, leaf, tmp_path)

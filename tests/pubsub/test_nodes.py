@@ -49,7 +49,6 @@ def channels(nodes: tuple[Served, Served]) -> Iterator[tuple[grpc.Channel, grpc.
 
 
 def make(channel: grpc.Channel, **options: object) -> str:
-    """Make a topic and a subscription of the same name, which the node that is asked owns; return the subscription."""
     name = f"projects/P/subscriptions/own-{next(_numbers)}"
     ask(channel, PUBLISHER + "CreateTopic", pb.Topic.pb()(name=topic_of(name)))
     asked = pb.Subscription.pb()(name=name, topic=topic_of(name), **options)
@@ -68,7 +67,6 @@ def publish(channel: grpc.Channel, name: str, *data: bytes) -> None:
 
 
 def pull(channel: grpc.Channel, name: str, most: int = 100) -> dict[bytes, str]:
-    """Return data and ack ids of what a pull gives at once."""
     request = pb.PullRequest.pb()(subscription=name, max_messages=most, return_immediately=True)
     answer = pb.PullResponse.pb().FromString(ask(channel, SUBSCRIBER + "Pull", request))
     return {each.message.data: each.ack_id for each in answer.received_messages}
@@ -79,9 +77,7 @@ def acknowledge(channel: grpc.Channel, name: str, *ids: str) -> tuple[str, str]:
     return refused(channel, SUBSCRIBER + "Acknowledge", request)
 
 
-def test_what_is_published_on_one_node_comes_to_a_stream_on_the_other(
-    channels: tuple[grpc.Channel, grpc.Channel],
-) -> None:
+def test_what_is_published_on_one_node_comes_to_a_stream_on_the_other(channels: tuple[grpc.Channel, grpc.Channel]):
     one, two = channels
     name = make(one)
     stream = opened(two, name)
@@ -95,9 +91,7 @@ def test_what_is_published_on_one_node_comes_to_a_stream_on_the_other(
     stream.call.cancel()
 
 
-def test_a_lease_of_a_relayed_stream_is_acknowledged_on_either_node(
-    channels: tuple[grpc.Channel, grpc.Channel],
-) -> None:
+def test_a_lease_of_a_relayed_stream_is_acknowledged_on_either_node(channels: tuple[grpc.Channel, grpc.Channel]):
     one, two = channels
     name = make(one, enable_exactly_once_delivery=True)
     stream = opened(two, name)

@@ -12,6 +12,7 @@ from google.protobuf import field_mask_pb2
 from google.pubsub_v1 import types
 
 from tests.pubsub.conftest import World
+from tests.support.waiting import PATIENCE_SECONDS
 
 PUBLISHER, SUBSCRIBER = "/google.pubsub.v1.Publisher/", "/google.pubsub.v1.Subscriber/"
 
@@ -111,7 +112,7 @@ def test_a_deleted_topic_leaves_its_subscriptions(world: World) -> None:
     with pytest.raises(exceptions.FailedPrecondition):
         world.pulled()
     with pytest.raises(exceptions.NotFound):
-        world.publisher.publish(topic, b"x", retry=None).result(20)
+        world.publisher.publish(topic, b"x", retry=None).result(PATIENCE_SECONDS)
     world.subscriber.delete_subscription(request={"subscription": subscription})
 
 
@@ -120,7 +121,6 @@ def now() -> datetime.datetime:
 
 
 def acknowledge(world: World, most: int = 100) -> list[bytes]:
-    """Pull, and acknowledge what came; return it."""
     found = world.pulled(world.subscription(), most)
     if found:
         ids = [each.ack_id for each in found]
@@ -174,8 +174,7 @@ def test_a_snapshot_changes_and_is_deleted(world: World) -> None:
 
 
 def test_a_snapshot_brings_back_what_was_not_acknowledged_and_what_came_since(world: World) -> None:
-    world.made()
-    world.publish(b"one", b"two", b"three")
+    world.given(b"one", b"two", b"three")
     assert acknowledge(world, 1) == [b"one"]
     create_snapshot(world)
     assert acknowledge(world) == [b"two", b"three"]
@@ -186,8 +185,7 @@ def test_a_snapshot_brings_back_what_was_not_acknowledged_and_what_came_since(wo
 
 
 def test_a_seek_to_a_time_delivers_what_was_published_then_or_later(world: World) -> None:
-    world.made(retain_acked_messages=True)
-    world.publish(b"before")
+    world.given(b"before", retain_acked_messages=True)
     time.sleep(0.01)
     moment = now()
     time.sleep(0.01)

@@ -78,8 +78,6 @@ async def test_a_client_that_pings_every_ten_seconds_stays(tmp_path: Path) -> No
 
 
 class Context:
-    """A call that came from a proxy."""
-
     def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
         return (("authorization", "Bearer token"), ("x-forwarded-for", "203.0.113.9"), ("user-agent", "other"))
 
@@ -119,7 +117,6 @@ async def test_the_owner_is_told_the_token_and_where_and_what_the_client_is(cont
 
 @pytest.fixture
 def alone(tmp_path: Path) -> Iterator[World]:
-    """A service of its own: its figures are of all that it serves."""
     limits = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
     with (
         served(tmp_path / "data", pubsub_port=0, pubsub_emulator=True) as service,
@@ -233,7 +230,6 @@ publishes = st.builds(
 
 
 def looked_at(kind: Any, said: bytes) -> None:
-    """Look at a request, however small it is."""
     with patch.object(requests, "SMALL", -1):
         requests.check_fields(kind.DESCRIPTOR, said)
 

@@ -1,8 +1,7 @@
-"""Streams as clients in other languages use them, and as nobody should; idle ones, and those by plain connections."""
+"""Streams as clients in other languages use them, and as nobody should; and those by plain connections."""
 
 import contextlib
 import datetime
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,11 +10,10 @@ import grpc
 import pytest
 from google.pubsub_v1 import PublisherClient, types
 
-from ams.pubsub import streaming
 from ams.pubsub.streaming import PORTION
 from tests.pubsub.conftest import World
 from tests.pubsub.streams import Stream, ask, opened, refused
-from tests.support.served import SERVICE_TOKEN, Served, served
+from tests.support.served import SERVICE_TOKEN, served
 from tests.support.service import live_service
 from tests.support.waiting import wait_until
 
@@ -62,8 +60,7 @@ def test_a_stream_ends_at_a_bad_first_request(
 
 
 def test_a_first_request_may_acknowledge(world: World) -> None:
-    _, subscription = world.made()
-    world.publish(b"0", b"1")
+    _, subscription = world.given(b"0", b"1")
     ids = [each.ack_id for each in world.pulled()]
     stream = opened(
         world.channel, subscription, ack_ids=ids[:1], modify_deadline_ack_ids=ids[1:], modify_deadline_seconds=[0],
@@ -118,8 +115,7 @@ def test_each_ping_is_answered_with_the_properties_of_that_moment(world: World) 
 
 
 def test_with_exactly_once_delivery_acknowledgements_on_the_stream_are_confirmed(world: World) -> None:
-    world.made(enable_exactly_once_delivery=True)
-    world.publish(b"x")
+    world.given(b"x", enable_exactly_once_delivery=True)
     stream = world.opened()
     first = stream.messages(1)[0].ack_id
     stream.send(modify_deadline_ack_ids=[first], modify_deadline_seconds=[30])
@@ -141,8 +137,7 @@ def test_with_exactly_once_delivery_acknowledgements_on_the_stream_are_confirmed
 
 
 def test_a_stream_takes_as_many_ids_at_a_time_as_a_call_does(world: World) -> None:
-    world.made(enable_exactly_once_delivery=True)
-    world.publish(b"x")
+    world.given(b"x", enable_exactly_once_delivery=True)
     stream = world.opened()
     tail = stream.messages(1)[0].ack_id.partition("-")[2]
     stream.send(ack_ids=[f"{each}-{tail}" for each in range(1000, 11_000)])
@@ -154,8 +149,7 @@ def test_a_stream_takes_as_many_ids_at_a_time_as_a_call_does(world: World) -> No
 
 
 def test_a_stream_acknowledges_what_another_was_given(world: World) -> None:
-    world.made()
-    world.publish(b"0", b"1")
+    world.given(b"0", b"1")
     one = world.opened()
     ids = [each.ack_id for each in one.messages(2)]
     other = world.opened()
@@ -171,8 +165,7 @@ def test_a_stream_acknowledges_what_another_was_given(world: World) -> None:
 
 
 def test_responses_are_small_enough_for_all_clients(world: World) -> None:
-    world.made()
-    world.publish(*[b"%d" % n * 900_000 for n in range(10)])
+    world.given(*[b"%d" % n * 900_000 for n in range(10)])
     stream = world.opened()  # this channel takes 4 MiB at most
     assert len({each.message.data for each in stream.messages(10)}) == 10
 
@@ -228,8 +221,7 @@ def test_a_stream_ends_by_its_client_and_the_next_one_goes_on(world: World) -> N
 
 
 def test_a_stream_that_is_full_goes_on_after_a_seek(world: World) -> None:
-    _, subscription = world.made()
-    world.publish(b"x")
+    _, subscription = world.given(b"x")
     stream = world.opened(max_outstanding_messages=1)
     assert [each.message.data for each in stream.messages(1)] == [b"x"]
     long_ago = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
@@ -284,8 +276,7 @@ def test_streams_of_a_service_that_stops_are_to_be_opened_again(tmp_path: Path) 
 
 
 def test_of_an_id_that_is_there_twice_the_last_deadline_counts(world: World) -> None:
-    world.made(enable_exactly_once_delivery=True)
-    world.publish(b"x")
+    world.given(b"x", enable_exactly_once_delivery=True)
     stream = world.opened()
     [each] = [each.ack_id for each in stream.messages(1)]
     stream.send(modify_deadline_ack_ids=[each, each], modify_deadline_seconds=[0, 20])
@@ -294,8 +285,7 @@ def test_of_an_id_that_is_there_twice_the_last_deadline_counts(world: World) -> 
 
 
 def test_a_stream_holds_no_more_than_it_asks_for(world: World) -> None:
-    world.made()
-    world.publish(*[b"x"] * 50)
+    world.given(*[b"x"] * 50)
     stream = world.opened(max_outstanding_messages=10)
     held = [each.ack_id for each in stream.messages(10)]
     for done in (held[:5], held[5:]):
@@ -343,51 +333,14 @@ def test_a_pull_that_waits_counts_for_the_quota_of_its_project(world: World) -> 
     assert len(types.PullResponse.pb().FromString(waiting.result()).received_messages) == 1
 
 
-IDLE = "projects/P/subscriptions/S"
-AS_SERVICE = (("authorization", f"Bearer {SERVICE_TOKEN}"),)
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(streaming, "LOOK_SECONDS", 0.3)
-        data = tmp_path_factory.mktemp("idle") / "ams-data"
-        with served(data, host="127.0.0.1", pubsub_port=0, trusted_proxies="127.0.0.1/32") as service:
-            service.ask("POST", "/projects/P", {})
-            service.ask("PUT", "/projects/P/topics/T")
-            yield service
-
-
-@pytest.fixture
-def channel(service: Served) -> Iterator[grpc.Channel]:
-    service.ask("PUT", "/projects/P/subscriptions/S", {"topic": "projects/P/topics/T", "type": "parallel"})
-    with grpc.insecure_channel(service.run.pubsub) as channel:
-        yield channel
-    service.ask("DELETE", "/projects/P/subscriptions/S")
-
-
-def test_a_stream_that_never_says_what_it_wants_ends(channel: grpc.Channel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streaming, "FIRST_SECONDS", 0.3)
-    stream = Stream(channel, metadata=AS_SERVICE)
-    assert stream.end() == (grpc.StatusCode.UNAVAILABLE, "The first request did not come in time")
-
-
-def test_an_idle_stream_of_a_deleted_user_ends(service: Served, channel: grpc.Channel) -> None:
-    member = {"projects": [{"project": "P", "roles": ["consumer"]}]}
-    token = service.ask("POST", "/users/idle", member)["token"]
-    service.ask("POST", "/projects/P/subscriptions/S:modifyAcl", {"authorized_users": ["idle"]})
-    stream = opened(channel, IDLE, metadata=(("authorization", f"Bearer {token}"),))
-    service.ask("DELETE", "/users/idle")
-    assert stream.end()[0] is grpc.StatusCode.UNAUTHENTICATED
-
-
 def test_a_plain_connection_is_taken_from_proxies_only(tmp_path: Path) -> None:
     elsewhere = {"host": "127.0.0.1", "pubsub_port": 0, "trusted_proxies": "192.0.2.1/32"}
     method, request = "/google.pubsub.v1.Publisher/GetTopic", b"\x0a\x13projects/P/topics/T"
+    as_service = (("authorization", f"Bearer {SERVICE_TOKEN}"),)
     with served(tmp_path / "ams-data", **elsewhere) as service, grpc.insecure_channel(service.run.pubsub) as channel:
-        code, text = refused(channel, method, request, metadata=AS_SERVICE)
+        code, text = refused(channel, method, request, metadata=as_service)
         assert code == "UNAUTHENTICATED"
         assert "trusted_proxies" in text
-        stream = Stream(channel, metadata=AS_SERVICE)
-        stream.send(subscription=IDLE, stream_ack_deadline_seconds=10)
+        stream = Stream(channel, metadata=as_service)
+        stream.send(subscription="projects/P/subscriptions/S", stream_ack_deadline_seconds=10)
         assert stream.end()[0] is grpc.StatusCode.UNAUTHENTICATED

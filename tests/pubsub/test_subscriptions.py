@@ -236,7 +236,7 @@ def test_an_ordered_subscription_of_ams_is_shown_and_refuses_consumers_with_why(
         with pytest.raises(FailedPrecondition, match="ordered one of AMS.*AMS API"):
             each()
     with pytest.raises(GoogleAPICallError) as error:
-        world.subscriber.subscribe(world.subscription(), print).result(20)
+        world.subscriber.subscribe(world.subscription(), print).result(PATIENCE_SECONDS)
     assert "ordered one of AMS" in str(error.value)
 
 
@@ -313,7 +313,7 @@ def test_a_delivery_is_wrapped_and_its_token_is_checked_by_the_published_keys(
     topic, subscription = place.made(push_config=push)
     shown = place.subscriber.get_subscription(request={"subscription": subscription}).push_config
 
-    sent = place.publisher.publish(topic, b"a rose", color="red").result(10)
+    sent = place.publisher.publish(topic, b"a rose", color="red").result(PATIENCE_SECONDS)
     [came] = receiver.wait(1, "/ok/wrapped")
 
     body = json.loads(came.body)
@@ -367,7 +367,6 @@ def test_without_a_host_name_receivers_check_a_token_by_the_url_that_the_service
 
 
 def documented(issuer: str, audience: str) -> Iterator[Callable[[str], str]]:
-    """Yield what the reference has for receivers, for another issuer and audience."""
     text = (ROOT / "docs" / "reference" / "pubsub.md").read_text()
     for program in re.findall(r"^```python\n(.*?def sender.*?)^```$", text, re.MULTILINE | re.DOTALL):
         said: dict[str, Any] = {}

@@ -39,7 +39,6 @@ PLAIN = {
 
 
 def filled(data: Any, message: Any, depth: int = 0) -> Any:
-    """Set some fields of a message."""
     for each in message.DESCRIPTOR.fields:
         if each.name.startswith("value") or not data.draw(st.booleans()):
             continue

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from ams.core.clock import ManualClock
 from ams.core.messages import Fragment, message
@@ -231,6 +231,26 @@ class Bench:
     async def drain(self, seconds: float) -> None:
         async with asyncio.timeout(PATIENCE_SECONDS):
             await self.worker.drain(seconds)
+
+
+B = TypeVar("B", bound=Bench)
+
+
+@contextlib.asynccontextmanager
+async def idle(working: contextlib.AbstractAsyncContextManager[B]) -> AsyncIterator[B]:
+    """Yield a bench when its worker has done all there is to do."""
+    async with working as bench:
+        await bench.idle()
+        yield bench
+
+
+@contextlib.asynccontextmanager
+async def napping(working: contextlib.AbstractAsyncContextManager[B]) -> AsyncIterator[B]:
+    """Yield a bench whose worker waits after a failure, until a test lets naps end."""
+    async with working as bench:
+        bench.naps.hold.clear()
+        await wait_until_async(lambda: bench.naps.taken)
+        yield bench
 
 
 @contextlib.asynccontextmanager

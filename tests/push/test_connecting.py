@@ -20,8 +20,11 @@ from ams.outgoing.guard import Guard, Refused, Resolver, networks
 from ams.push.connecting import Connection, Connector, Endpoint, Progress, Unreachable, secured
 from ams.push.connecting import connected as connected_socket
 from ams.push.endpoints import CHECKS, CHECKS_OF_PROJECT, CheckFailed, CheckSlots, EndpointCheck
+from tests.support.loop_time import pass_loop_time
+from tests.support.memory import in_a_process
 from tests.support.receiver import Behaviour, Receiver, answers, drips, floods, is_silent, receiver, sends
 from tests.support.receiving import Receiving
+from tests.support.waiting import PATIENCE_SECONDS, some_turns, wait_until_async
 
 
 class Changing:
@@ -63,15 +66,21 @@ async def test_of_several_addresses_the_refused_ones_are_left_out_and_dead_ones_
     assert await asked(await connected(receiving, resolve, "127.0.0.0/8")) == 200
 
 
-async def test_an_address_that_swallows_connects_leaves_time_for_the_next(receiving: Receiving) -> None:
+async def test_an_address_that_swallows_connects_leaves_time_for_the_next(
+    receiving: Receiving, monkeypatch: pytest.MonkeyPatch
+) -> None:
     swallowing = urlsplit(receiving.bad("swallow")).port or 0
     connector = Connector(
         Guard(networks("127.0.0.0/8", "push_allow"), Changing(["127.0.0.1", "127.0.0.2"])), trust(receiving.ca)
     )
-    until = asyncio.get_running_loop().time() + 0.4
+    until, progress = asyncio.get_running_loop().time() + 2 * PATIENCE_SECONDS, Progress()
+    connecting = asyncio.create_task(connector.connect(Endpoint("receiver.example", swallowing), progress, until))
+    await wait_until_async(lambda: progress.step == "connecting")
+
+    pass_loop_time(monkeypatch, PATIENCE_SECONDS)
 
     with pytest.raises(Unreachable, match=r"^The connection was refused$"):  # by the second: nobody listens there
-        await connector.connect(Endpoint("receiver.example", swallowing), Progress(), until)
+        await connecting
 
 
 @pytest.mark.parametrize(("error", "said"), [
@@ -90,16 +99,22 @@ def _wait(over: threading.Event) -> None:
     over.wait(20)
 
 
-async def test_of_a_body_that_is_not_taken_only_a_piece_is_kept_besides(tmp_path: Path) -> None:
+def sent_traced(folder: Path) -> tuple[int, int]:
+    return asyncio.run(_sent_traced(folder))
+
+
+async def _sent_traced(folder: Path) -> tuple[int, int]:
+    """Send what is not taken; return the bytes that wait to be sent, and the most that this took of memory."""
     body, over = bytes(16 * 2**20), threading.Event()
-    with receiver(tmp_path, lambda _: _wait(over)) as silent:
+    with receiver(folder, lambda _: _wait(over)) as silent:
         plain = await connected_socket(ipaddress.ip_address("127.0.0.1"), silent.port)
         stream = await secured(plain, trust(silent.ca), "localhost")
         await stream._wire.write(b"POST / HTTP/1.1\r\n\r\n")
         tracemalloc.start()
         try:
             sending = asyncio.create_task(stream.write(body))
-            await asyncio.wait({sending}, timeout=0.5)
+            await wait_until_async(stream._wire.transport.get_write_buffer_size)
+            await some_turns()
             _, most = tracemalloc.get_traced_memory()
             kept = stream._wire.transport.get_write_buffer_size()
         finally:
@@ -108,6 +123,11 @@ async def test_of_a_body_that_is_not_taken_only_a_piece_is_kept_besides(tmp_path
         sending.cancel()
         await stream.aclose()
         over.set()
+    return kept, most
+
+
+def test_of_a_body_that_is_not_taken_only_a_piece_is_kept_besides(tmp_path: Path) -> None:
+    kept, most = in_a_process(sent_traced, tmp_path)
 
     assert kept <= 256 * 1024
     assert most < 2**20

@@ -19,7 +19,20 @@ from ams.push.upstream import Away, HandOut, NotTaken, Pulled, Target, UpstreamE
 from ams.service.parallel.backlog import Backlog, Settling
 from ams.service.parallel.message_state import Rules
 from ams.storage.cursors.acks import Progress
-from tests.push.keepers import OK, Bench, MemoryUpstream, ScriptedSender, Sent, at_work, closed, pulled, refuses, target
+from tests.push.keepers import (
+    OK,
+    Bench,
+    MemoryUpstream,
+    ScriptedSender,
+    Sent,
+    at_work,
+    closed,
+    idle,
+    napping,
+    pulled,
+    refuses,
+    target,
+)
 from tests.support.waiting import wait_until_async
 
 NO_KEY: Callable[[int], str] = lambda _: ""  # noqa: E731
@@ -194,9 +207,7 @@ async def test_as_many_deliveries_are_under_way_as_may_be(config: dict[str, int]
 async def test_a_message_that_is_refused_comes_again_by_itself_and_the_others_go_on() -> None:
     answers = iter([EndpointAnswer(422, "bad"), EndpointAnswer(500, "bad")])
     sender = ScriptedSender(then=lambda sent: next(answers, OK) if sent.ids == [3] else OK)
-    async with working(10, sender, retry_period=1000) as bench:
-        await bench.idle()
-
+    async with idle(working(10, sender, retry_period=1000)) as bench:
         assert bench.floor == 10
         assert attempts_of(sender, 3) == ["1", "2", "3"]
         assert bench.hand_outs.waits == [1000, 2000]  # linear, by the message's own failures
@@ -205,17 +216,15 @@ async def test_a_message_that_is_refused_comes_again_by_itself_and_the_others_go
 
 
 async def test_a_message_that_failed_as_often_as_it_may_is_put_aside_with_the_words_of_the_endpoint() -> None:
-    async with working(10, ScriptedSender(then=refuses(3)), attempts=5) as bench:
-        await bench.idle()
-
+    async with idle(working(10, ScriptedSender(then=refuses(3)), attempts=5)) as bench:
         assert bench.floor == 10
         assert bench.hand_outs.dead == {3: Verdict("bad", 5, 422)}
 
 
 async def test_of_a_delivery_that_is_refused_only_the_message_that_is_meant_fails() -> None:
-    async with working(64, ScriptedSender(then=refuses(37)), attempts=5, max_messages=64, max_outstanding=2) as bench:
-        await bench.idle()
-
+    async with idle(
+        working(64, ScriptedSender(then=refuses(37)), attempts=5, max_messages=64, max_outstanding=2)
+    ) as bench:
         assert bench.floor == 64
         assert list(bench.hand_outs.dead) == [37]
         assert bench.hand_outs.failures() == {}
@@ -258,9 +267,7 @@ async def test_after_the_endpoint_failed_one_delivery_finds_out_whether_it_is_ba
     ([CircuitOpen(4.0)], [4.3], 0),
 ], ids=["again and again", "Retry-After", "left alone"])  # fmt: skip
 async def test_an_endpoint_is_asked_again_when_it_may_be(answers: list[Any], naps: list[float], failed: int) -> None:
-    async with working(20, ScriptedSender(*answers), max_outstanding=1) as bench:
-        await bench.idle()
-
+    async with idle(working(20, ScriptedSender(*answers), max_outstanding=1)) as bench:
         assert bench.naps.taken == pytest.approx(naps)
         assert bench.state.failed == failed
         assert bench.floor == 20
@@ -268,9 +275,7 @@ async def test_an_endpoint_is_asked_again_when_it_may_be(answers: list[Any], nap
 
 async def test_when_nothing_but_refusals_comes_the_endpoint_is_taken_for_failing() -> None:
     sender = ScriptedSender(*[EndpointAnswer(401, "who are you")] * 5)
-    async with working(20, sender, max_outstanding=5, retry_period=1000) as bench:
-        await bench.idle()
-
+    async with idle(working(20, sender, max_outstanding=5, retry_period=1000)) as bench:
         assert bench.naps.taken == [1]
         assert bench.floor == 20
         assert len(bench.hand_outs.waits) == 5
@@ -303,9 +308,7 @@ async def test_what_takes_too_long_at_the_end_is_cut_off_and_given_back() -> Non
 
 
 async def test_a_pause_is_over_at_the_end() -> None:
-    async with working(20, ScriptedSender(REFUSED, REFUSED), max_outstanding=2) as bench:
-        bench.naps.hold.clear()
-        await wait_until_async(lambda: bench.naps.taken)
+    async with napping(working(20, ScriptedSender(REFUSED, REFUSED), max_outstanding=2)) as bench:
         await bench.drain(5)
 
         assert bench.hand_outs.backlog.out == 0
@@ -352,9 +355,7 @@ async def test_leases_outlive_deliveries() -> None:
 
 
 async def test_a_defect_ends_nothing() -> None:
-    async with working(3, ScriptedSender(ValueError("a defect"))) as bench:
-        await bench.idle()
-
+    async with idle(working(3, ScriptedSender(ValueError("a defect")))) as bench:
         assert bench.floor == 3
 
 
@@ -380,8 +381,7 @@ async def test_of_a_key_one_message_is_under_way_in_order_whatever_the_endpoint_
 ) -> None:
     sender = Keyed(keys, answers)
     config = {"max_outstanding": outstanding, "max_messages": most, "retry_policy": EXPONENTIAL}
-    async with working(len(keys), sender, key=keys.__getitem__, **config) as bench:
-        await bench.idle()
+    async with idle(working(len(keys), sender, key=keys.__getitem__, **config)) as bench:
         assert bench.floor == len(keys)
 
     assert sender.most_in_flight <= outstanding

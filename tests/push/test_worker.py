@@ -29,11 +29,13 @@ from tests.push.keepers import (
     ScriptedSender,
     at_work,
     closed,
+    idle,
+    napping,
     pulled,
     refuses,
     target,
 )
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import some_turns, wait_until_async
 
 HOOK = "https://chat.example/hooks/abcdefghij"
 CHAT = {"type": MATTERMOST, "mattermost_url": HOOK}
@@ -66,9 +68,7 @@ def upstream_of(*messages: Pulled) -> MemoryUpstream:
 
 
 async def test_messages_are_delivered_in_order_and_acknowledged() -> None:
-    async with working(5) as bench:
-        await bench.idle()
-
+    async with idle(working(5)) as bench:
         assert [sent.ids for sent in bench.sender.sent] == [[0], [1], [2], [3], [4]]
         assert bench.upstream.acknowledged == [0, 1, 2, 3, 4]
         state = bench.state
@@ -80,8 +80,7 @@ async def test_messages_are_delivered_in_order_and_acknowledged() -> None:
 
 async def test_a_new_message_is_delivered_on_arrival_and_nothing_waits_between_deliveries() -> None:
     """P10: the worker waits in the upstream, not by a timer."""
-    async with working(3) as bench:
-        await bench.idle()
+    async with idle(working(3)) as bench:
         bench.upstream.append()
         await wait_until_async(lambda: bench.upstream.position() == 4)
 
@@ -90,9 +89,7 @@ async def test_a_new_message_is_delivered_on_arrival_and_nothing_waits_between_d
 
 async def test_a_worker_holds_a_bounded_number_of_bytes() -> None:
     upstream = upstream_of(*(pulled(offset, "aGk=" * 65_536) for offset in range(10)))
-    async with working(upstream, max_messages=10) as bench:
-        await bench.idle()
-
+    async with idle(working(upstream, max_messages=10)) as bench:
         assert len(bench.sender.sent) > 1
         assert max(len(sent.body) for sent in bench.sender.sent) < MAX_BYTES + 1000
 
@@ -106,36 +103,28 @@ async def test_statuses_of_success_acknowledge_and_any_other_is_tried_again(
     status: int, config: dict[str, Any], succeeds: bool
 ) -> None:
     """P17: redirects among them. Mattermost accepts by 200 only."""
-    async with working(1, ScriptedSender(EndpointAnswer(status, "no")), **config) as bench:
-        await bench.idle()
-
+    async with idle(working(1, ScriptedSender(EndpointAnswer(status, "no")), **config)) as bench:
         assert [each.status for each in bench.state.attempts] == ([status] if succeeds else [status, 200])
         assert bench.upstream.acknowledged == [0]
         assert bench.state.failure is None
 
 
 async def test_p12_mattermost_is_sent_one_message_in_each_request_whatever_is_configured() -> None:
-    async with working(3, max_messages=10, **CHAT) as bench:
-        await bench.idle()
-
+    async with idle(working(3, max_messages=10, **CHAT)) as bench:
         assert bench.upstream.pulls[:3] == [1, 1, 1]
         assert bench.upstream.acknowledged == [0, 1, 2]
         assert {sent.url for sent in bench.sender.sent} == {HOOK}
 
 
 async def test_p20_each_delivery_says_how_often_it_was_tried() -> None:
-    async with working(2, ScriptedSender(ERROR, SendFailed("reset"))) as bench:
-        await bench.idle()
-
+    async with idle(working(2, ScriptedSender(ERROR, SendFailed("reset")))) as bench:
         tried = [(sent.headers["webhook-id"], sent.headers["ams-delivery-attempt"]) for sent in bench.sender.sent]
     assert tried == [("P.S.0-0", "1"), ("P.S.0-0", "2"), ("P.S.0-0", "3"), ("P.S.1-1", "1")]
 
 
 async def test_p13_data_that_could_not_be_decoded_is_counted_when_it_was_delivered() -> None:
     upstream = upstream_of(pulled(0, "/w=="), pulled(1, "aGk="))
-    async with working(upstream, ScriptedSender(ERROR), base64_decode=True) as bench:
-        await bench.idle()
-
+    async with idle(working(upstream, ScriptedSender(ERROR), base64_decode=True)) as bench:
         assert bench.state.undecodable == 1
 
 
@@ -148,9 +137,7 @@ async def test_p13_data_that_could_not_be_decoded_is_counted_when_it_was_deliver
 async def test_a_delivery_has_so_many_messages(
     messages: int, answers: list[Any], failing: dict[str, list[Any]], most: int, sizes: list[int]
 ) -> None:
-    async with working(messages, ScriptedSender(*answers), failing=failing, max_messages=most) as bench:
-        await bench.idle()
-
+    async with idle(working(messages, ScriptedSender(*answers), failing=failing, max_messages=most)) as bench:
         assert [len(sent.ids) for sent in bench.sender.sent] == sizes
 
 
@@ -180,9 +167,7 @@ async def test_a_delivery_has_so_many_messages(
 async def test_after_a_failure_is_waited_so_long(
     messages: int, answers: list[Any], failing: dict[str, list[Any]], config: dict[str, Any], naps: list[float]
 ) -> None:
-    async with working(messages, ScriptedSender(*answers), failing=failing, **config) as bench:
-        await bench.idle()
-
+    async with idle(working(messages, ScriptedSender(*answers), failing=failing, **config)) as bench:
         assert bench.naps.taken == naps
         assert bench.upstream.position() == messages
 
@@ -195,9 +180,7 @@ async def test_after_a_failure_is_waited_so_long(
 async def test_what_failed_is_told_and_the_messages_come_again(
     answers: list[Any], failing: dict[str, list[Any]], told: tuple[str, str]
 ) -> None:
-    async with working(1, ScriptedSender(*answers), failing=failing) as bench:
-        await bench.idle()
-
+    async with idle(working(1, ScriptedSender(*answers), failing=failing)) as bench:
         assert bench.upstream.acknowledged == [0]
         assert (bench.last_failure.what, bench.last_failure.detail) == told
 
@@ -206,9 +189,7 @@ async def test_what_failed_is_told_and_the_messages_come_again(
 
 
 async def test_a_failure_is_told_while_it_lasts_and_known_afterwards() -> None:
-    async with working(1, ScriptedSender(EndpointAnswer(500, "out of order"))) as bench:
-        bench.naps.hold.clear()
-        await wait_until_async(lambda: bench.naps.taken)
+    async with napping(working(1, ScriptedSender(EndpointAnswer(500, "out of order")))) as bench:
         failing = bench.state
         bench.naps.hold.set()
         await bench.idle()
@@ -226,9 +207,7 @@ async def test_a_failure_is_told_while_it_lasts_and_known_afterwards() -> None:
 
 async def test_an_empty_pull_clears_the_failure_and_the_delays() -> None:
     """P5: the time of the last error stays known."""
-    async with working(1, ScriptedSender(*[ERROR] * 4), **SLOW) as bench:
-        bench.naps.hold.clear()
-        await wait_until_async(lambda: bench.naps.taken)
+    async with napping(working(1, ScriptedSender(*[ERROR] * 4), **SLOW)) as bench:
         bench.upstream.positions[PATH] = 1  # as when somebody else moved it
         bench.upstream.empty_pulls = 1
         bench.naps.hold.set()
@@ -256,7 +235,7 @@ async def test_an_endpoint_that_is_gone_is_never_asked_again_and_the_status_says
     async with working(5, ScriptedSender(EndpointAnswer(410, ""))) as bench:
         await wait_until_async(lambda: bench.state.phase == STOPPED)
         bench.upstream.append()
-        await asyncio.sleep(0.01)
+        await some_turns()
         state = bench.state
 
     assert len(bench.sender.sent) == 1
@@ -343,16 +322,13 @@ async def test_a_delivery_ends_before_its_acknowledgement_counts_no_more(patienc
     """P15."""
     upstream = MemoryUpstream(1)
     upstream.seconds = patience
-    async with working(upstream) as bench:
-        await bench.idle()
-
+    async with idle(working(upstream)) as bench:
         assert bench.sender.sent[0].seconds == limit
 
 
 async def test_an_acknowledgement_that_came_too_late_is_no_failure_of_the_endpoint() -> None:
     """P15: it is counted and told, and the messages come again."""
-    async with working(1, failing={"acknowledge": [LATE]}) as bench:
-        await bench.idle()
+    async with idle(working(1, failing={"acknowledge": [LATE]})) as bench:
         state = bench.state
 
     assert (state.late, state.failed, state.deliveries, state.delivered) == (1, 0, 2, 1)
@@ -408,8 +384,7 @@ async def test_a_defect_beside_the_cycle_is_logged_and_the_worker_goes_on(monkey
 
 
 async def test_p11_a_message_that_is_refused_too_often_is_put_aside_and_those_behind_it_are_delivered() -> None:
-    async with working(3, ScriptedSender(then=refuses(1)), **DEAD) as bench:
-        await bench.idle()
+    async with idle(working(3, ScriptedSender(then=refuses(1)), **DEAD)) as bench:
         state = bench.state
 
     [(message, verdict)] = bench.upstream.dead_lettered
@@ -435,8 +410,7 @@ async def test_a_dead_letter_says_what_the_endpoint_said_without_secrets(said: s
 async def test_the_status_names_a_message_that_holds_up_those_behind_it(
     status: int, config: dict[str, Any], is_advised: bool
 ) -> None:
-    async with working(2, ScriptedSender(*[EndpointAnswer(status, "no")] * 4), **config) as bench:
-        await bench.idle()
+    async with idle(working(2, ScriptedSender(*[EndpointAnswer(status, "no")] * 4), **config)) as bench:
         detail = bench.last_failure.detail
 
     assert detail.endswith("holds up those behind it: a deadLetterTopic would put it aside)") is is_advised
@@ -450,9 +424,7 @@ async def test_the_status_names_a_message_that_holds_up_those_behind_it(
 async def test_what_tells_nothing_of_a_message_and_what_has_no_dead_letter_topic_puts_none_aside(
     answers: list[Any], config: dict[str, Any]
 ) -> None:
-    async with working(1, ScriptedSender(*answers), **config) as bench:
-        await bench.idle()
-
+    async with idle(working(1, ScriptedSender(*answers), **config)) as bench:
         assert bench.upstream.dead_lettered == []
         assert bench.upstream.acknowledged == [0]
         assert bench.state.failed == len(answers)
@@ -500,14 +472,11 @@ async def test_p8_draining_waits_for_no_other_attempt_when_the_delivery_fails() 
 
 
 async def test_a_worker_that_waits_for_messages_or_after_a_failure_is_drained_at_once() -> None:
-    async with working(0) as bench:
-        await bench.idle()
+    async with idle(working(0)) as bench:
         await bench.drain(60)
 
         assert bench.upstream.waiting == 0
-    async with working(1, always(ERROR)) as bench:
-        bench.naps.hold.clear()
-        await wait_until_async(lambda: bench.naps.taken)
+    async with napping(working(1, always(ERROR))) as bench:
         await bench.drain(60)
 
         assert len(bench.sender.sent) == 1

@@ -26,7 +26,7 @@ from ams.push.upstream import Away, Gone, Pulled, Target, Verdict
 from ams.push.workers import Leased, Workers
 from ams.wire.push import Attempt, Failure, WorkerState
 from tests.push.keepers import PATH, MemoryUpstream, Naps, ScriptedSender, closed, pulled, target
-from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
+from tests.support.waiting import PATIENCE_SECONDS, some_turns, wait_until_async
 
 OTHER = "/projects/P/subscriptions/other"
 ONE = target(identity="1")
@@ -77,7 +77,7 @@ async def test_following_the_same_again_changes_nothing() -> None:
         await wait_until_async(lambda: bench.upstream.waiting)
         for _ in range(3):
             bench.workers.follow([replace(ONE)])
-            await asyncio.sleep(0.01)
+            await some_turns()
 
         assert len(bench.upstream.pulls) == 1
 
@@ -87,7 +87,7 @@ async def test_a_target_that_changed_is_delivered_anew_after_what_was_in_flight(
     async with working(2, closed()) as bench:
         await bench.follow_in_flight(ONE)
         bench.workers.follow([replace(ONE, config=replace(ONE.config, endpoint="https://new.example/"))])
-        await asyncio.sleep(0.01)
+        await some_turns()
         assert len(bench.sender.sent) == 1
         assert bench.workers.state(PATH) == WorkerState()
 
@@ -128,7 +128,7 @@ async def test_p6_a_late_end_of_a_worker_does_not_end_the_next_one_of_its_path()
         await wait_until_async(lambda: bench.upstream.waiting)
         bench.workers.follow([replace(ONE, id="new")])
         await wait_until_async(lambda: bench.workers.held() == {"new"})
-        await asyncio.sleep(0.01)
+        await some_turns()
 
         assert bench.workers.held() == {"new"}
         assert bench.workers.paths() == {PATH}
@@ -286,6 +286,11 @@ class Held:
         self.heartbeats: list[Heartbeat] = []
         self.holding = Holding(self.workers, self.ask, random.Random(1))
 
+    async def heartbeat(self, count: int = 1) -> None:
+        """Wait for so many more heartbeats."""
+        wanted = len(self.heartbeats) + count
+        await wait_until_async(lambda: len(self.heartbeats) >= wanted)
+
     async def ask(self, heartbeat: Heartbeat) -> LeaseReply:
         self.heartbeats.append(heartbeat)
         await self.gives.wait()
@@ -321,9 +326,8 @@ async def test_who_stood_still_for_longer_than_the_lease_sends_and_acknowledges_
         push.sender.open.set()
         push.gives.clear()
         stand_still()
-        heartbeats = len(push.heartbeats)
-        await wait_until_async(lambda: len(push.heartbeats) > heartbeats)
-        await asyncio.sleep(0.05)
+        await push.heartbeat()
+        await some_turns()
 
         assert push.upstream.acknowledged == []
         assert [sent.ids for sent in push.sender.sent] == [[0]]
@@ -353,11 +357,10 @@ async def test_a_lease_counts_from_when_it_was_asked_for(monkeypatch: pytest.Mon
         ends: list[float | None] = []
         monkeypatch.setattr(push.workers, "hold_until", ends.append)
         push.gives.clear()
-        heartbeats = len(push.heartbeats)
         push.holding.wake()
-        await wait_until_async(lambda: len(push.heartbeats) > heartbeats)
+        await push.heartbeat()
         asked = asyncio.get_running_loop().time()
-        await asyncio.sleep(0.01)
+        stand_still(1)
         push.gives.set()
         await wait_until_async(lambda: ends)
 
@@ -370,9 +373,8 @@ async def test_a_lease_that_goes_on_is_delivered_by() -> None:
         push.sender.open.set()
         await wait_until_async(lambda: push.upstream.acknowledged == [0, 1, 2])
         for _ in range(3):
-            heartbeats = len(push.heartbeats)
             stand_still(LEASE_SECONDS / 2)
-            await wait_until_async(lambda before=heartbeats: len(push.heartbeats) > before + 1)
+            await push.heartbeat(2)
         push.upstream.append()
         await wait_until_async(lambda: push.upstream.position() == 4)
 

@@ -9,8 +9,6 @@ import pytest
 
 @contextlib.contextmanager
 def failing(owner: object, method: str, error: type[Exception]) -> Iterator[None]:
-    """Let a method raise an error until the block ends."""
-
     async def fail(*_: object, **__: object) -> None:
         raise error
 

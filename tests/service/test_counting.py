@@ -216,18 +216,6 @@ async def test_a_topic_that_goes_while_another_node_counts_it_is_not_counted_twi
     assert await project_days(use_cases) == {DAY_0: 3}
 
 
-async def test_figures_since_the_start_are_what_rounds_stored(use_cases: UseCases) -> None:
-    counting = Counting(use_cases.engines.registry, use_cases.engines.log, use_cases.engines.counts, by_topic=True)
-    await use_cases.publish(3)
-    await use_cases.deliverer().pull(await use_cases.subscription(), 2, wait=False)
-
-    await counting.round()
-
-    figures = counting.figures
-    assert (figures.messages, figures.bytes, figures.delivered) == (3, 0, 2)
-    assert figures.by_topic == {("P", "t"): 3}
-
-
 async def test_closing_stores_what_is_noted(use_cases: UseCases) -> None:
     counting = Counting(use_cases.engines.registry, use_cases.engines.log, use_cases.engines.counts)
     await counting.rounds.start(Supervisor())
@@ -238,15 +226,12 @@ async def test_closing_stores_what_is_noted(use_cases: UseCases) -> None:
     assert await stored_days(use_cases) == {DAY_0: 2}
 
 
-STEPS = st.lists(
-    st.one_of(
-        st.tuples(st.just("publish"), st.integers(1, 5)),
-        st.tuples(st.just("pass"), st.sampled_from([1, DAY // 3, DAY, 5 * DAY])),
-        st.tuples(st.just("set"), st.sampled_from([-DAY, -DAY // 3, 2 * DAY])),
-        st.tuples(st.sampled_from(["round", "crash", "retain", "recreate"]), st.just(0)),
-    ),
-    max_size=14,
-)
+STEPS = st.lists(st.one_of(
+    st.tuples(st.just("publish"), st.integers(1, 5)),
+    st.tuples(st.just("pass"), st.sampled_from([1, DAY // 3, DAY, 5 * DAY])),
+    st.tuples(st.just("set"), st.sampled_from([-DAY, -DAY // 3, 2 * DAY])),
+    st.tuples(st.sampled_from(["round", "crash", "retain", "recreate"]), st.just(0)),
+), max_size=14)  # fmt: skip
 
 
 @given(STEPS)

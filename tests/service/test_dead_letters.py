@@ -252,9 +252,7 @@ async def test_each_is_put_aside_once_wherever_it_is_killed(
 
 
 @pytest.mark.parametrize("quota", [STORED_BYTES, PUBLISH_BYTES])
-async def test_what_a_quota_has_no_room_for_is_not_put_aside_and_stays_the_next(
-    use_cases: UseCases, quota: str
-) -> None:
+async def test_what_a_quota_has_no_room_for_is_not_put_aside_and_stays_the_next(use_cases: UseCases, quota: str):
     engines = use_cases.engines
     stored = StoredBytes(engines.registry, engines.log, engines.clock)
     await use_cases.publish(2)

@@ -133,9 +133,7 @@ async def test_what_keeps_messages_from_an_endpoint_is_told(
     use_cases: UseCases, worker: WorkerState | None, first: str
 ) -> None:
     await deliver(use_cases, TO_DELIVER)
-
     found = await doctor_of(use_cases, worker).look(use_cases.caller, SUB)
-
     assert found.findings[0] == Finding(True, first)
 
 
@@ -173,10 +171,9 @@ T1, T2, T3 = (bytes([number]) * 16 for number in (1, 2, 3))
 S1, S2, S3 = (f"sub-{number}" for number in (1, 2, 3))
 NOBODY: frozenset[SubscriptionId] = frozenset()
 NOTHING: frozenset[TopicId] = frozenset()
-BOUNDS = {T1: Bounds(2, 5), T2: Bounds(0, 0)}
 WELL = Held(
     frozenset({T1, T2}), frozenset({S1, S2}), {S1: TopicOffset(T1, 5), S2: TopicOffset(T3, 9)},
-    frozenset({T1, T2}), BOUNDS,
+    frozenset({T1, T2}), {T1: Bounds(2, 5), T2: Bounds(0, 0)},
 )  # fmt: skip
 
 
@@ -259,7 +256,6 @@ async def test_what_is_missing_is_told_with_what_to_do(use_cases: UseCases, what
 async def test_nobody_is_told_to_remove_the_logs_of_a_registry_that_was_lost(use_cases: UseCases, tmp_path: Path):
     with sqlite3.connect(tmp_path / "registry.db") as registry:
         registry.execute("DELETE FROM topics")
-
     text = "No topic is registered, but the log holds 1: if the registry was lost, restore it."
     assert await look_at_service(use_cases, CLUSTER) == [Finding(True, text)]
 
@@ -268,7 +264,6 @@ async def test_a_change_that_was_under_way_is_not_told(use_cases: UseCases) -> N
     """Made behind the registry's back, and put in order before the second look."""
     await lose(use_cases, "topic")
     cursors, log = use_cases.engines.cursors, use_cases.engines.log
-
     with interrupted(cursors, "places", after=lambda: log.drop(T1)):
         assert await look_at_service(use_cases) == []
 

@@ -60,7 +60,6 @@ async def publish(use_cases: UseCases, *messages: Message, key: str | None = Non
 
 
 async def kept(use_cases: UseCases, schemas: Schemas, *messages: Message) -> list[int]:
-    """Publish; return the revisions that the stored messages tell."""
     schema = await schemas.show(use_cases.caller, X)
     numbers = {revision_id(schema.id, number): number for number in range(1, 30)}
     return [numbers[each.attributes[REVISION]] for each in await publish(use_cases, *messages)]

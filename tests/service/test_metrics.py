@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sqlalchemy import text
 
 from ams.access.admission import Admission
 from ams.cluster.lease_table import Duty
@@ -28,7 +27,7 @@ from ams.storage.free_space import FreeSpace
 from ams.storage.registry.counts import Rate
 from ams.storage.registry.history import FileHistory, Row
 from ams.wire.service import Point, ProjectUsage
-from tests.support.administration import open_registry_at
+from tests.support.administration import age_leases, open_registry_at
 from tests.support.use_cases import SUB, TOPIC, UseCases, open_use_cases
 from tests.support.waiting import wait_until_async
 
@@ -54,13 +53,11 @@ def test_o5_a_rate_is_messages_by_the_seconds_between(made_of: Rate, shown: Poin
 @given(st.integers(0, 10**12), st.integers(1, 10**6))
 def test_an_average_is_never_below_the_exact_one_nor_a_hundredth_above(messages: int, days: int) -> None:
     cents = round(average(messages, days) * 100)
-
     assert 0 <= Fraction(cents, 100) - Fraction(messages, days) < Fraction(1, 100)
 
 
 def test_the_average_of_all_is_the_sum_of_the_rounded_ones() -> None:
     used = [ProjectUsage(name, 0, average, 0, 0, 0) for name, average in (("P", 0.1), ("Q", 0.2))]
-
     assert _va_metrics(used).projects_metrics.average_daily_messages == 0.3
 
 
@@ -111,8 +108,6 @@ DAY = HOUR._replace(span="day")
 
 
 class Watch:
-    """A service of which only the clock goes on and the history is measured."""
-
     def __init__(self, cases: UseCases, path: Path) -> None:
         self.cases, self.path = cases, path
         self.history = self.new()
@@ -327,6 +322,5 @@ async def test_of_several_nodes_one_measures_and_another_takes_over(postgres_url
         await history.write([Row("a", 60, b"xy")], 30)
         assert await history.read(["a", "b"], 0) == [Row("a", 60, b"xy")]
 
-        age = text("UPDATE lease_holders SET until = until - 200000")
-        await registry._database.put(lambda connection: connection.execute(age))
+        await age_leases(registry, 200_000)
         assert [await other.is_own(), await one.is_own()] == [True, False]

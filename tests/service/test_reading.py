@@ -32,9 +32,7 @@ async def read(use_cases: UseCases, wanted: RangeRequest, most: int = 1_000_000)
 
 async def test_everything_is_read_in_order_and_in_pieces(use_cases: UseCases) -> None:
     await use_cases.publish(2 * PIECE_MESSAGES + 1)
-
     pieces = await read(use_cases, EVERYTHING)
-
     assert [len(each) for each in pieces] == [PIECE_MESSAGES, PIECE_MESSAGES, 1]
     assert [each.offset for piece in pieces for each in piece] == list(range(2 * PIECE_MESSAGES + 1))
 

@@ -200,9 +200,7 @@ async def test_a_push_server_follows_topics_that_have_subscriptions(engines: Eng
     assert followed == ["no topic", "topic"]
 
 
-async def test_stored_bytes_are_measured_every_minute_while_nothing_limits_them(
-    engines: Engines, caller: Caller
-) -> None:
+async def test_stored_bytes_are_measured_every_minute_while_nothing_limits_them(engines: Engines, caller: Caller):
     topic = await engines.topics.create(caller, T)
     stored, sizes = StoredBytes(engines.registry, engines.log, engines.clock), []
     for seconds in (0, 0, 59, 1):

@@ -15,11 +15,10 @@ from ams.core.parallel_options import ParallelOptions
 from ams.core.retention_clock import RetentionClock
 from ams.service.retention import Losses, LossTotal, Retention
 from ams.service.subscriptions import EXPIRY_ACTOR, EXPIRY_MARGIN, Expiry
-from ams.storage.audit.event import AuditEvent
 from ams.storage.log.base import Bounds
 from ams.storage.registry.records import Snapshot, Subscription
 from tests.service.interference import failing
-from tests.support.administration import make_project
+from tests.support.administration import KeptTrail, make_project
 from tests.support.engines import Engines, open_engines
 from tests.support.use_cases import SUB, TOPIC, UseCases
 
@@ -83,9 +82,7 @@ async def test_what_a_crash_left_undone_is_done_at_the_next_start(tmp_path: Path
         assert await retention.settle() == 0
 
 
-async def test_a_log_that_cannot_follow_a_stored_change_follows_in_a_later_round(
-    engines: Engines, caller: Caller
-) -> None:
+async def test_a_log_that_cannot_follow_a_stored_change_follows_in_a_later_round(engines: Engines, caller: Caller):
     await engines.topics.create(caller, T)
     await engines.topics.create(caller, "heir")
 
@@ -105,7 +102,6 @@ PAST_RETENTION = 7 * 86_400_000 + 2_000
 
 
 async def lose(use_cases: UseCases, messages: int) -> None:
-    """Publish messages that retention takes."""
     await use_cases.publish(messages)
     use_cases.engines.clock.advance(PAST_RETENTION)
 
@@ -115,7 +111,6 @@ def losses_of(use_cases: UseCases) -> Losses:
 
 
 async def total(use_cases: UseCases, known: LossTotal | None = None) -> int:
-    """Return the total after a look; without one that is `known`, as after a restart."""
     found = known or LossTotal(use_cases.engines.log, use_cases.engines.cursors)
     await found.look()
     return found.messages
@@ -151,9 +146,7 @@ async def test_the_total_outlives_a_subscription_and_a_restart(use_cases: UseCas
 async def test_a_loss_is_stored_before_a_seek_passes_it(use_cases: UseCases) -> None:
     await lose(use_cases, 3)
     await use_cases.publish(4)
-
     await use_cases.seeker.seek(use_cases.caller, SUB, 7)
-
     assert await losses_of(use_cases).of(await use_cases.subscription()) == 3
 
 
@@ -192,12 +185,12 @@ TTL = DAY
 MOMENT = 1000
 
 
-class Site:
+class Site(KeptTrail):
     """A service that looks for what has expired when a test says so."""
 
     def __init__(self, engines: Engines) -> None:
+        super().__init__()
         self.engines = engines
-        self.events: list[AuditEvent] = []
         self.started_again()
 
     def started_again(self) -> None:
@@ -209,10 +202,6 @@ class Site:
         self.expiry = Expiry(
             engines.registry, engines.counts, engines.subscriptions, self, engines.clock, retention_clock
         )
-
-    async def record(self, event: AuditEvent) -> None:
-        """Keep an event, as the audit trail does."""
-        self.events.append(event)
 
     async def made(self, **options: Any) -> Subscription:
         await make_project(self.engines.registry)
@@ -229,7 +218,6 @@ class Site:
         return Snapshot(topic.project_id, "N", topic.id, TOPIC, 0, now, now + milliseconds)
 
     async def after(self, milliseconds: int) -> bool:
-        """Look after a time; return whether the subscription is there."""
         self.engines.clock.advance(milliseconds)
         await self.expiry.round()
         return await self.engines.registry.subscriptions.find(self.caller.here.id, SUB) is not None

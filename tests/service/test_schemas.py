@@ -19,7 +19,6 @@ from ams.wire.projects import SchemaBody
 from tests.support.use_cases import SUB, TOPIC, UseCases
 
 X = "X"
-TOPIC_NAME = "projects/P/topics/t"
 NUMBERS = SchemaBody(schema={"type": "number"})
 OBJECT, NUMBER = message("e30="), message("MQ==")
 
@@ -31,7 +30,6 @@ def validators(use_cases: UseCases) -> Validators:
 
 @pytest.fixture
 async def schemas(use_cases: UseCases, validators: Validators) -> Schemas:
-    """Schema X of objects, attached to the topic."""
     made = Schemas(use_cases.engines.registry, use_cases.engines.log, validators)
     await made.create(use_cases.caller, X, SchemaBody(type="json", schema={"type": "object"}))
     await use_cases.engines.topics.attach_schema(use_cases.caller, TOPIC, "projects/P/schemas/X")
@@ -105,9 +103,7 @@ async def test_12_2_a_stored_schema_that_cannot_be_used_stops_publishing(
 
 async def test_a_dry_run_has_an_end(use_cases: UseCases, schemas: Schemas) -> None:
     await publish(use_cases, *[OBJECT] * (MAX_DRY_RUN + 10))
-
-    done = await schemas.dry_run(use_cases.caller, X, TOPIC_NAME, MAX_DRY_RUN + 10)
-
+    done = await schemas.dry_run(use_cases.caller, X, "projects/P/topics/t", MAX_DRY_RUN + 10)
     assert (done.checked, done.refused) == (MAX_DRY_RUN, 0)
 
 

@@ -58,10 +58,8 @@ async def test_the_last_service_admin_is_deleted_though_the_registry_cannot_say_
     users: Users, registry: Registry, root: Caller
 ) -> None:
     await make_user(registry, ANNA, None, SERVICE_ADMIN)
-
     with failing(registry.users, "hold", RegistryUnavailable):
         await users.delete(root, ANNA)
-
     assert await registry.users.by_name(ANNA) is None
 
 

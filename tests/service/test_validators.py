@@ -41,14 +41,12 @@ def test_a_batch_is_checked_as_its_messages_are(messages: list[Message]) -> None
 def test_the_first_message_that_is_not_allowed_is_told_with_its_number(before: list[Message]) -> None:
     with pytest.raises(InvalidInput) as refused:
         check_some(OBJECTS, batch_of([*before, WRONG, USUAL]))
-
     told = "(root): Invalid type. Expected: object, given: integer"
     assert refused.value.message == f"Message {len(before)} data is not valid,{told}"
 
 
 def test_attributes_are_checked_too() -> None:
     compiled = compile_schema("json", {"type": "object"}, {"required": ["site"]})
-
     assert check_some(compiled, batch_of([sent(b"{}", site="A")] * 2)) == 2
     with pytest.raises(InvalidInput, match="^Message 1 attributes are not valid,site: is required$"):
         check_some(compiled, batch_of([sent(b"{}", site="A"), USUAL]))
@@ -58,5 +56,4 @@ def test_what_is_not_done_in_no_time_is_left(monkeypatch: pytest.MonkeyPatch) ->
     looks = iter(range(1000))
     monkeypatch.setattr("time.thread_time", lambda: next(looks) * 0.003)
     monkeypatch.setattr("time.perf_counter", lambda: next(looks) * 0.003)
-
     assert check_some(OBJECTS, batch_of([sent(b"{}" + b" " * 4000)] * 100)) == 4

@@ -29,8 +29,6 @@ class Gone(Exception):
 
 
 class Papers(DocumentCache[str, str, str]):
-    """Documents by name. Of two the greater text is the newer one; a file that is whole ends with a full stop."""
-
     max_documents = 3
     retry_ms = RETRY
     refresh_retry_ms = REFRESH_RETRY
@@ -103,7 +101,6 @@ async def site() -> AsyncIterator[Site]:
 
 
 async def background() -> None:
-    """Let what goes on in the background end."""
     for task in asyncio.all_tasks() - {asyncio.current_task()}:
         await task
 
@@ -275,9 +272,7 @@ async def test_files_that_earlier_runs_left_are_bounded_and_nothing_else_is_touc
     assert names(tmp_path) == ["a.txt", "folder", "x.txt", "y.new.txt"]
 
 
-async def test_files_are_the_owners_and_spare_a_fetch_or_stand_in_for_one_that_fails(
-    site: Site, tmp_path: Path
-) -> None:
+async def test_files_are_the_owners_and_spare_a_fetch_or_stand_in_for_one_that_fails(site: Site, tmp_path: Path):
     folder = tmp_path / "made" / "when needed"
     await site.cache(folder=folder).document("a")
     assert [oct(each.stat().st_mode & 0o777) for each in (folder / "a.txt", folder)] == ["0o600", "0o700"]
@@ -327,9 +322,7 @@ async def test_what_cannot_be_kept_is_used_and_told(site: Site, tmp_path: Path) 
     assert names(tmp_path) == ["file"]
 
 
-async def test_what_is_forgotten_is_in_no_memory_or_file_also_when_it_comes_in_later(
-    site: Site, tmp_path: Path
-) -> None:
+async def test_what_is_forgotten_is_in_no_memory_or_file_also_when_it_comes_in_later(site: Site, tmp_path: Path):
     papers = site.cache(folder=tmp_path)
     await papers.document("a")
     papers.forget("a")

@@ -6,8 +6,6 @@ import fcntl
 import os
 import shutil
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,7 +17,6 @@ from ams.storage import folder as data_folder
 from ams.storage.files import Disk
 from ams.storage.folder import DataCheck, Folder, is_in_use, is_ours
 from tests.support.held_disk import locked
-from tests.support.service import live_service
 from tests.support.waiting import wait_until_async
 
 
@@ -37,6 +34,7 @@ def test_a_new_folder_is_for_its_owner_and_its_name_durable(tmp_path: Path, monk
 
 @pytest.mark.parametrize(("name", "content", "error"), [
     ("data/letters.txt", "dear", r"holds other files \(letters.txt"), ("data/ams-data", "99\n", "upgrade"),
+    ("data/cursors.db", "", "holds cursors.db: a version made it"),
     ("data", "", "choose another with --data"),
 ])  # fmt: skip
 def test_a_folder_not_ours_is_refused_and_left_alone(tmp_path: Path, name: str, content: str, error: str) -> None:
@@ -74,21 +72,6 @@ def test_a_folder_is_in_use_whatever_becomes_of_its_lock_file(tmp_path: Path, le
     folder.release()
     assert not is_in_use(str(data))
     Folder.take(str(data)).release()
-
-
-@pytest.mark.acceptance
-@pytest.mark.long
-def test_a_second_service_does_not_start_though_the_lock_file_was_removed(tmp_path: Path) -> None:
-    """Both would give the same ids, and each write over the messages of the other."""
-    with live_service(tmp_path / "data") as live:
-        (live.data / "lock").unlink()
-        command = [sys.executable, "-m", "ams.cli.main", "serve", "--data", str(live.data), "--port", "0"]
-
-        second = subprocess.run([*command, "--ops-port", "0"], capture_output=True, text=True, timeout=60)
-
-        assert second.returncode != 0
-        assert "in use by another process" in second.stderr
-        assert "ready" not in second.stdout
 
 
 def test_where_a_folder_cannot_be_locked_its_file_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,5 @@
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,16 +19,30 @@ def test_a_token_of_any_length_reads_back_for_its_owner(token: str) -> None:
     assert ONE.decrypt(ONE.encrypt(token, OWNER), OWNER) == token
 
 
-def test_a_sealed_token_is_of_no_use_in_another_users_row_nor_with_a_flipped_bit() -> None:
-    sealed = ONE.encrypt("token", OWNER)
+KINDS = (Secrets.encrypt, Secrets.decrypt), (Secrets.seal_push, Secrets.open_push), (Secrets.seal, Secrets.open)
 
-    with pytest.raises(Damaged):
-        ONE.decrypt(sealed, "thief")
-    for place in (0, 5, 12, 20, -1):
-        flipped = bytearray(sealed)
-        flipped[place] ^= 1
+
+@pytest.mark.parametrize(("seal", "unseal"), KINDS)
+def test_what_is_sealed_is_of_no_use_for_another_owner_or_as_another_kind_nor_when_it_is_damaged(
+    seal: Callable[[Secrets, str, str], bytes], unseal: Callable[[Secrets, bytes, str], str]
+) -> None:
+    sealed = seal(ONE, "secret", OWNER)
+    assert unseal(ONE, sealed, OWNER) == "secret"
+    assert b"secret" not in sealed
+
+    for other in [sealed[:-1], b""] + [flipped(sealed, place) for place in (0, 5, 12, 20, len(sealed) - 1)]:
         with pytest.raises(Damaged):
-            ONE.decrypt(bytes(flipped), OWNER)
+            unseal(ONE, other, OWNER)
+    with pytest.raises(Damaged):
+        unseal(ONE, sealed, "thief")
+    for _, of_another_kind in KINDS:
+        if of_another_kind is not unseal:
+            with pytest.raises(Damaged):
+                of_another_kind(ONE, sealed, OWNER)
+
+
+def flipped(sealed: bytes, place: int) -> bytes:
+    return sealed[:place] + bytes([sealed[place] ^ 1]) + sealed[place + 1 :]
 
 
 def test_another_key_neither_reads_nor_finds() -> None:

@@ -2,14 +2,17 @@
 
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
 from ams.access.admission import Admission, Caller
 from ams.access.permissions import SERVICE_ADMIN
 from ams.core.clock import Clock, ManualClock
 from ams.core.names import ProjectId, ProjectName, UserName
+from ams.storage.audit.event import AuditEvent
 from ams.storage.database.database import sqlite_url
 from ams.storage.free_space import UNLIMITED, FreeSpace
 from ams.storage.registry.records import Project, User, UserDetails
@@ -19,6 +22,14 @@ KEY = bytes(range(32))
 SERVICE_TOKEN = "service-token"
 ENGINES = ("sqlite", pytest.param("postgresql", marks=pytest.mark.postgres))
 """The databases that a registry can be on, to choose fixtures by."""
+
+
+@dataclass
+class KeptTrail:
+    events: list[AuditEvent] = field(default_factory=list)
+
+    async def record(self, event: AuditEvent) -> None:
+        self.events.append(event)
 
 
 def url_of(engine: str, folder: Path) -> str:
@@ -31,7 +42,6 @@ def url_of(engine: str, folder: Path) -> str:
 
 @contextlib.asynccontextmanager
 async def open_registry(folder: Path, clock: Clock | None = None) -> AsyncIterator[Registry]:
-    """Open the registry kept in a folder, and close it at the end."""
     async with open_registry_at(url_of("sqlite", folder), clock) as registry:
         yield registry
 
@@ -45,6 +55,12 @@ async def open_registry_at(
         yield registry
     finally:
         await registry.close()
+
+
+async def age_leases(registry: Registry, milliseconds: float) -> None:
+    """Make leases in a database older, whose clock nobody moves."""
+    older = text("UPDATE lease_holders SET until = until - :age")
+    await registry._database.put(lambda connection: connection.execute(older, {"age": round(milliseconds)}))
 
 
 async def make_project(registry: Registry, name: str = "P") -> Project:
@@ -67,5 +83,4 @@ async def admitted(registry: Registry, action: str, user: User, project: str | N
 
 
 async def administrator(registry: Registry) -> Caller:
-    """Make a service_admin user and return its caller outside any project."""
     return await admitted(registry, "users:list", await make_user(registry, "root", None, SERVICE_ADMIN))

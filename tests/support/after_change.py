@@ -8,7 +8,7 @@ import pytest
 
 from ams.core.errors import AmsError, CursorsUnavailable, LogUnavailable, RegistryUnavailable
 from ams.core.observing import REQUEST
-from ams.storage.cursors.sqlite import SqliteCursors
+from ams.storage.cursors.embedded import EmbeddedCursors
 from ams.storage.database.database import Database
 from ams.storage.log.embedded import EmbeddedLog
 from ams.storage.registry.idempotency import IdempotencyRecords
@@ -42,5 +42,5 @@ def fail_after_change(patch: pytest.MonkeyPatch, is_meant: Callable[[bytes], boo
     replace(Database, RegistryUnavailable, "write", "put", "in_turn", changes=True)
     replace(Database, RegistryUnavailable, "read")
     replace(EmbeddedLog, LogUnavailable, "create", "drop", "set_retention", "bounds", "read", "offset_at")
-    replace(SqliteCursors, CursorsUnavailable, "seek", "restore", changes=True)
-    replace(SqliteCursors, CursorsUnavailable, "create", "drop", "position", "progress", "retain")
+    replace(EmbeddedCursors, CursorsUnavailable, "seek", "restore", changes=True)
+    replace(EmbeddedCursors, CursorsUnavailable, "create", "drop", "position", "progress", "retain")

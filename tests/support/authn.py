@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import httpx
@@ -14,25 +14,17 @@ from ams.authn.management import AuthMethods, Bindings, Keys, ServiceTypes
 from ams.authn.settings import AuthnSettings
 from ams.authn.store import Store
 from ams.authn.values import PEER, X509, Peer
-from ams.core.attempts import Attempts
 from ams.core.clock import ManualClock
 from ams.core.errors import NotFound
-from ams.storage.audit.event import AuditEvent
+from ams.core.rate import Attempts
 from ams.storage.free_space import UNLIMITED, FreeSpace
+from tests.support.administration import KeptTrail
 
 KEY = bytes(range(32))
 MANAGEMENT_KEY = "the-management-key"
 ADDRESS = "192.0.2.7"
 HOST = "ams.example"
 DN = "CN=*.einfra.example,O=NATIONAL INFRASTRUCTURES & TECHNOLOGY S.A.,ST=Attikí,C=GR"
-
-
-@dataclass
-class KeptTrail:
-    events: list[AuditEvent] = field(default_factory=list)
-
-    async def record(self, event: AuditEvent) -> None:
-        self.events.append(event)
 
 
 @dataclass
@@ -57,8 +49,6 @@ class LoginOf:
 
 @dataclass
 class Service:
-    """The service and a client of it that has the management key."""
-
     store: Store
     clock: ManualClock
     trail: KeptTrail
@@ -68,7 +58,6 @@ class Service:
     async def call(
         self, method: str, path: str, body: Any = None, *, key: str = MANAGEMENT_KEY, if_match: str = ""
     ) -> httpx.Response:
-        """Ask for a path below `/v1`."""
         content = body if isinstance(body, bytes) else None
         return await self.client.request(
             method, f"/v1{path}", content=content, json=None if content is not None else body,
@@ -125,7 +114,6 @@ async def open_service(
     space: FreeSpace = UNLIMITED,
     **more: Any,
 ) -> AsyncIterator[Service]:
-    """Open the store at a URL, and answer its routes."""
     clock, trail = ManualClock(), KeptTrail()
     store = await Store.open(url, KEY, clock=clock, space=space)
     handlers = Handlers(

@@ -49,7 +49,6 @@ def name_of(subject: Subject) -> x509.Name:
 
 
 def key_usage(*allowed: str) -> Extension:
-    """Return a key usage that allows what is named, such as `digital_signature`."""
     names = (
         "digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement",
         "key_cert_sign", "crl_sign", "encipher_only", "decipher_only",
@@ -62,7 +61,6 @@ def alternative_names(*hosts: str) -> Extension:
 
 
 def distribution_points(*urls: str) -> Extension:
-    """Return where lists of withdrawn certificates are."""
     points = [x509.DistributionPoint([x509.UniformResourceIdentifier(url)], None, None, None) for url in urls]
     return x509.CRLDistributionPoints(points), False
 
@@ -81,7 +79,6 @@ class Credentials:
         return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
     def write(self, folder: Path, name: str, *chain: x509.Certificate) -> tuple[str, str]:
-        """Write `NAME.pem`, with a chain after the certificate, and `NAME.key`; return their paths."""
         certificate, key = folder / f"{name}.pem", folder / f"{name}.key"
         certificate.write_bytes(self.pem + b"".join(each.public_bytes(Encoding.PEM) for each in chain))
         key.write_bytes(self.key_pem)
@@ -90,8 +87,6 @@ class Credentials:
 
 @dataclass(frozen=True)
 class Authority(Credentials):
-    """A CA, a root or one that another CA has signed."""
-
     chain: tuple[x509.Certificate, ...] = ()  # the CAs above it, the root last
 
     @classmethod
@@ -127,7 +122,6 @@ class Authority(Credentials):
         key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | None = None,
         **dates: datetime.datetime,
     ) -> Credentials:
-        """Return a certificate that is no CA, and its key; `dates` are `not_before` and `not_after`."""
         key = key or ec.generate_private_key(ec.SECP256R1())
         chosen = list(extensions)
         if hosts:
@@ -176,7 +170,6 @@ class Authority(Credentials):
         extensions: Sequence[Extension] = (),
         signer: "Authority | None" = None,
     ) -> bytes:
-        """Return a list of withdrawn certificates, DER; `signer` signs it in this CA's name."""
         builder = (
             x509.CertificateRevocationListBuilder()
             .issuer_name(self.certificate.subject)
@@ -235,7 +228,6 @@ def pem_list(data: bytes) -> bytes:
 
 
 def der(tag: int, content: bytes) -> bytes:
-    """Encode a value of ASN.1."""
     size = len(content)
     if size < 0x80:
         return bytes([tag, size]) + content

@@ -17,8 +17,6 @@ Record = dict[str, Any]
 
 
 class Refusal(Exception):
-    """An answer that is an error."""
-
     def __init__(self, code: int, status: str, message: str) -> None:
         super().__init__(message)
         self.code, self.status = code, status
@@ -144,11 +142,7 @@ def certificate_service(tls: ssl.SSLContext | None = None) -> Iterator[Certifica
                 code, body = service.answer(self.command, self.path, key, json.loads(sent or "{}"), name)
             except Refusal as error:
                 code, body = error.code, {"error": {"message": str(error), "code": error.code, "status": error.status}}
-            content = b"" if body is None else json.dumps(body, indent=1).encode()
-            self.send_response(code)
-            self.send_header("content-length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+            self.reply(code, b"" if body is None else json.dumps(body, indent=1).encode())
 
         do_POST = do_PUT = do_DELETE = do_GET  # noqa: N815  # as above
 

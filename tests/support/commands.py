@@ -27,7 +27,6 @@ def ams(*words: str, **variables: str) -> Ran:
 
 
 def ams_alone(*words: str, **variables: str) -> Ran:
-    """Run `ams` with these variables, and none of its own from the environment of the tests."""
     return run_ams(words, {name: value for name, value in os.environ.items() if name[:4] != "AMS_"} | variables)
 
 
@@ -53,7 +52,6 @@ def run_ams(
 
 
 def exit_code_of(words: Sequence[str]) -> int:
-    """Run `ams` with these words, and all else as it is here."""
     with pytest.raises(SystemExit) as ended:
         main(words)
     return int(ended.value.code or 0)

@@ -18,7 +18,6 @@ NOTHING: Mapping[str, str] = {}
 SECONDS = 180.0  # until what a document shows has surely failed; on a busy machine each command takes seconds to begin
 
 _FENCE = re.compile(r"^ *```(?P<kind>[^\n]*)\n(?P<text>.*?)^ *```$", re.MULTILINE | re.DOTALL)
-_LANGUAGES = {"python", "js", "go", "java"}
 _CHECKER = doctest.OutputChecker()
 _LOOSELY = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
@@ -58,7 +57,7 @@ def write_programs(document: Path, folder: Path, endpoint: str, instead: Mapping
     """Put the blocks marked `python NAME`, or so in another language, into the files that a reader would make."""
     for fence in _FENCE.finditer(document.read_text()):
         language, _, name = fence["kind"].partition(" ")
-        if name and language in _LANGUAGES:
+        if name and language in {"python", "js", "go", "java"}:
             (folder / name).write_text(_placed(fence["text"], endpoint, instead))
 
 

@@ -12,7 +12,7 @@ from ams.service.projects import Projects
 from ams.service.retention import Retention
 from ams.service.subscriptions import Subscriptions
 from ams.service.topics import Topics
-from ams.storage.cursors.sqlite import SqliteCursors
+from ams.storage.cursors.embedded import EmbeddedCursors
 from ams.storage.files import Disk
 from ams.storage.log.embedded import EmbeddedLog, LogOptions
 from ams.storage.registry.registry import Registry
@@ -26,7 +26,7 @@ class Engines:
     clock: ManualClock
     log: EmbeddedLog
     registry: Registry
-    cursors: SqliteCursors
+    cursors: EmbeddedCursors
     counts: Counts
     counting: Counting
     retention: Retention
@@ -44,7 +44,6 @@ class Engines:
         return Subscriptions(self.registry, self.log, self.cursors)
 
     async def caller(self, project: str | None = "P") -> Caller:
-        """Return somebody who may do everything in a project."""
         return await service(self.registry, project)
 
 
@@ -60,7 +59,7 @@ async def open_engines(
         stack.push_async_callback(log.close)
         registry = await stack.enter_async_context(open_registry(folder, clock))
         ends = {topic: (await log.bounds(topic)).end for topic in await log.topics()}
-        cursors = await SqliteCursors.open(str(folder / "cursors.db"), ends=ends, clock=clock)
+        cursors = await EmbeddedCursors.open(log.journal, ends=ends, clock=clock)
         stack.push_async_callback(cursors.close)
         counts = Counts(clock)
         yield Engines(clock, log, registry, cursors, counts, Counting(registry, log, counts), Retention(registry, log))

@@ -42,7 +42,6 @@ class HeldDisk(Disk):
 
 @contextlib.contextmanager
 def locked(database: Path) -> Iterator[None]:
-    """Lock a database of SQLite as another process does."""
     with contextlib.closing(sqlite3.connect(database, isolation_level=None)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         yield

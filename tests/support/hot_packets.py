@@ -23,7 +23,6 @@ def said(target: bytes, body: bytes, headers: bytes = KEY, *, length: bytes = b"
 
 
 def chunked(target: bytes, body: bytes, headers: bytes = KEY, trailer: bytes = b"") -> bytes:
-    """Return a POST whose body comes in two chunks."""
     half = len(body) // 2
     coded = b"".join(b"%x\r\n%b\r\n" % (len(each), each) for each in (body[:half], body[half:])) + b"0\r\n" + trailer
     return said(target, coded + b"\r\n", headers, length=b"Transfer-Encoding: chunked")

@@ -44,7 +44,6 @@ def main(part: str, folder: Path) -> None:
 
 
 def _tidy(folder: Path) -> None:
-    """Remove the folder when no other part is kept there."""
     if not list(folder.glob("*.json")):
         shutil.rmtree(folder, ignore_errors=True)
 

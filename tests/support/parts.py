@@ -21,6 +21,7 @@ from typing import NamedTuple
 import psycopg
 from psycopg import sql
 
+from local_cluster.jars import kafka_jars
 from tests.support import marks, s3
 
 ROOT = Path(__file__).parents[2]
@@ -36,13 +37,13 @@ class Shared(NamedTuple):
 
 
 def kafka_servers() -> str:
-    """Return `host:port` of the broker that all tests of this run share."""
     marks.require("kafka")
+    with _locked(_folder() / "kafka.fetching"):
+        kafka_jars()  # here: the keeper is not waited for while they are fetched
     return _address("kafka")
 
 
 def s3_address() -> str:
-    """Return the address of the S3 server that all tests of this run share."""
     marks.require("go")
     s3.program()  # here: the keeper is not waited for while it builds
     return _address("s3")

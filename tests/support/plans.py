@@ -7,7 +7,6 @@ from sqlalchemy import Connection, event, text
 
 from ams.storage.registry.registry import Registry
 
-_EXPLAIN = {"sqlite": "EXPLAIN QUERY PLAN ", "postgresql": "EXPLAIN "}
 _Asked = list[tuple[str, Any]]
 
 
@@ -33,6 +32,6 @@ async def searched_through(registry: Registry, ask: Callable[[], Awaitable[objec
 def _explained(connection: Connection, asked: _Asked) -> list[str]:
     if connection.dialect.name == "postgresql":
         connection.execute(text("SET LOCAL enable_seqscan = off"))  # as if there were too many rows for that
-    explain = _EXPLAIN[connection.dialect.name]
+    explain = {"sqlite": "EXPLAIN QUERY PLAN ", "postgresql": "EXPLAIN "}[connection.dialect.name]
     plans = [connection.exec_driver_sql(explain + statement, given).all() for statement, given in asked]
     return [str(row[-1]).strip() for rows in plans for row in rows]

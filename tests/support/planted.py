@@ -7,7 +7,7 @@ from typing import Any
 
 from ams.app import serving
 from ams.cli import main
-from ams.storage.cursors.sqlite import SqliteCursors
+from ams.storage.cursors.embedded import EmbeddedCursors
 from ams.storage.log.embedded.committer import Committer
 
 FAULT, TRIGGER = "PLANTED_FAULT", "PLANTED_TRIGGER"  # variables: which fault, and the path of the file
@@ -34,9 +34,9 @@ def plant(fault: str) -> None:
     if fault == "log":
         Committer._take = _dying(Committer._take)  # type: ignore[method-assign]
     elif fault == "cursors":
-        SqliteCursors._write = _dying(SqliteCursors._write)  # type: ignore[method-assign]
+        Committer._commit_cursors = _dying(Committer._commit_cursors)  # type: ignore[method-assign]
     elif fault == "hanging":
-        SqliteCursors.close = _hanging  # type: ignore[method-assign,assignment]
+        EmbeddedCursors.close = _hanging  # type: ignore[method-assign,assignment]
         serving.STOP_SECONDS = 1
 
 

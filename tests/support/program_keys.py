@@ -51,19 +51,14 @@ def signed(now: float, key: str = "one", *, algorithm: str = "RS256", by: Any = 
 
 def library_token(key: str = "one", name: str = "ci", audience: str | None = AUDIENCE) -> str:
     """Return what Google's Python library shows for a service account file, now; without an audience by scopes."""
+    from google.oauth2.service_account import Credentials
+
     token = wire.NamedToken(
         name=name, user="anna", key_id=public_key(key).id,
         client_email=client_email(TokenName(name), public_key(key).id),
     )  # fmt: skip
-    return file_token(json.loads(service_account("P", token, private_pem(key))), audience)
-
-
-def file_token(said: dict[str, str], audience: str | None = AUDIENCE) -> str:
-    """Return what the library shows for what a file says."""
-    from google.oauth2.service_account import Credentials
-
-    scopes = None if audience else SCOPE.split()
-    found: Any = Credentials.from_service_account_info(said, scopes=scopes, always_use_jwt_access=True)
+    file, scopes = json.loads(service_account("P", token, private_pem(key))), None if audience else SCOPE.split()
+    found: Any = Credentials.from_service_account_info(file, scopes=scopes, always_use_jwt_access=True)
     found._create_self_signed_jwt(audience)  # as its transport for gRPC does
     headers: dict[str, str] = {}
     found.before_request(None, "POST", "https://pubsub.googleapis.com/", headers)

@@ -23,7 +23,6 @@ class Publishing:
         return f"http://127.0.0.1:{self.port}{path}"
 
     def puts(self, path: str, data: bytes) -> str:
-        """Publish data at a path; return its URL."""
         return self.answers(path, lambda _: data)
 
     def answers(self, path: str, answer: Answer) -> str:
@@ -48,7 +47,6 @@ class Publishing:
 
 @contextlib.contextmanager
 def published() -> Iterator[Publishing]:
-    """Run a server while the block runs."""
     publishing = Publishing()
 
     class Handler(QuietHandler):
@@ -60,13 +58,8 @@ def published() -> Iterator[Publishing]:
 
         def _reply(self, body: bytes) -> None:
             status, data = publishing.reply(self.path, body)
-            self.send_response(status)
-            if 300 <= status < 400:
-                self.send_header("Location", data.decode())
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
             with contextlib.suppress(ConnectionError):
-                self.wfile.write(data)
+                self.reply(status, data, {"Location": data.decode()} if 300 <= status < 400 else None)
 
     with http_server(Handler) as base:
         publishing.port = int(base.rpartition(":")[2])

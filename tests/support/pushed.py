@@ -8,43 +8,34 @@ async with Api(service.base_url, service.token) as api:
 import asyncio
 import ssl
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import httpx
 
-SECONDS = 20.0
+from tests.support.waiting import PATIENCE_SECONDS
+
 AT_ONCE = 4  # endpoints that are verified at the same time; the service refuses more of one project
 NOTHING: Mapping[str, object] = {}
 NOT_KEPT = httpx.Limits(max_keepalive_connections=0)
 
 
-class Api:
+class Api(httpx.AsyncClient):
     """Calls of a service that stays where it is, in one project."""
 
     def __init__(self, url: str, token: str, project: str = "FAULTS") -> None:
         self.project = f"projects/{project}"
-        base = f"{url}/v1/{self.project}"
-        self._http = httpx.AsyncClient(base_url=base, headers={"x-api-key": token}, timeout=SECONDS, trust_env=False)
-
-    async def __aenter__(self) -> "Api":
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._http.aclose()
+        base, headers = f"{url}/v1/{self.project}", {"x-api-key": token}
+        super().__init__(base_url=base, headers=headers, timeout=PATIENCE_SECONDS, trust_env=False)
 
     async def must(self, path: str, body: object, *, method: str = "POST") -> Any:
-        """Call and return the document, None when there is none; fail when the answer is no success."""
         answer = await self.ask(path, body, method=method)
         assert answer.status_code == 200, f"{method} {path} was answered {answer.status_code}: {answer.text}"
         return answer.json() if answer.content else None
 
     async def ask(self, path: str, body: object, *, method: str = "POST") -> httpx.Response:
-        url = f"{self._http.base_url}".removesuffix("/") + path
-        return await self._http.request(method, url, json=body)
+        url = f"{self.base_url}".removesuffix("/") + path
+        return await self.request(method, url, json=body)
 
     async def status(self, subscription: str) -> str:
         shown = await self.must(f"/subscriptions/{subscription}", None, method="GET")
@@ -96,7 +87,7 @@ async def verified(api: Api, ca: str, endpoints: Sequence[Endpoint]) -> None:
     places = asyncio.Semaphore(AT_ONCE)
     ports = {urlsplit(each.url).netloc: asyncio.Lock() for each in endpoints}
     trust = ssl.create_default_context(cafile=ca)
-    async with httpx.AsyncClient(verify=trust, timeout=SECONDS, trust_env=False, limits=NOT_KEPT) as receiver:
+    async with httpx.AsyncClient(verify=trust, timeout=PATIENCE_SECONDS, trust_env=False, limits=NOT_KEPT) as receiver:
 
         async def one(endpoint: Endpoint) -> None:
             port = urlsplit(endpoint.url).netloc

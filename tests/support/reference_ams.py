@@ -18,7 +18,6 @@ Json = dict[str, Any]
 
 
 def push_config(**changes: Any) -> Json:
-    """Return a push configuration as the service shows it."""
     return {
         "type": "http_endpoint", "pushEndpoint": "https://example.com/in", "maxMessages": 1, "verified": True,
         "authorizationHeader": {"type": "autogen", "value": "secret"},
@@ -47,7 +46,6 @@ class ReferenceAms:
     grown: asyncio.Event = field(default_factory=asyncio.Event)
 
     def add(self, name: str, *, deadline: int = 10, **config: Any) -> str:
-        """Make a subscription that the worker is to deliver; return its path."""
         path = f"/projects/p/subscriptions/{name}"
         self.subscriptions[path] = {
             "name": path, "topic": "/projects/p/topics/t", "pushConfig": push_config(**config),

@@ -12,13 +12,14 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Literal
 
 from local_cluster.jars import ROOT, once
 from local_cluster.ports import LOOPBACK, free_port
 from local_cluster.processes import Process
+from tests.support.http_server import QuietHandler
 from tests.support.marks import skip_without
 
 VERSION = "1.8.0"
@@ -26,8 +27,6 @@ BUCKET = "tables"
 KEY, SECRET = "AKTESTONLY", "a-secret-of-tests-only"
 _BINARY = "versitygw"
 _NEEDS_GO = (1, 25)
-_BUILD_SECONDS = 600
-_START_SECONDS = 60
 
 
 def program() -> Path:
@@ -47,7 +46,7 @@ def _build(folder: Path) -> None:
 def _go(*arguments: str, **environment: str) -> str:
     ran = subprocess.run(
         ["go", *arguments], env={**os.environ, "GOTOOLCHAIN": "local", **environment}, capture_output=True, text=True,
-        timeout=_BUILD_SECONDS, check=False,
+        timeout=600, check=False,
     )  # fmt: skip
     assert ran.returncode == 0, f"go {' '.join(arguments)}: {ran.stderr[-2000:]}"
     return ran.stdout
@@ -55,7 +54,6 @@ def _go(*arguments: str, **environment: str) -> str:
 
 @contextmanager
 def serving(folder: Path) -> Iterator[str]:
-    """Run the server with one bucket; yields its address."""
     port = free_port()
     folder = folder / "s3"
     (folder / "objects" / BUCKET).mkdir(parents=True)
@@ -67,7 +65,7 @@ def serving(folder: Path) -> Iterator[str]:
     )  # fmt: skip
     server.start()
     try:
-        server.wait_until(lambda: _answers(port), _START_SECONDS)
+        server.wait_until(lambda: _answers(port), 60)
         yield f"http://{LOOPBACK}:{port}"
     finally:
         server.stop()
@@ -153,13 +151,9 @@ def _proxy(target: str, rule: Rule, port: Any) -> None:
     server.serve_forever()
 
 
-def _handler(target: str, rule: Rule) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+def _handler(target: str, rule: Rule) -> type[QuietHandler]:
+    class Handler(QuietHandler):
         close_connection = True
-
-        def log_message(self, *_: Any) -> None:
-            """Say nothing."""
 
         def handle_one_request(self) -> None:
             with suppress(ConnectionError):
@@ -185,7 +179,6 @@ def _handler(target: str, rule: Rule) -> type[BaseHTTPRequestHandler]:
                 self._answer(*answer)
 
         def _body(self) -> bytes:
-            """Return the body as it came, in chunks if it came so."""
             if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
                 return self.rfile.read(int(self.headers.get("Content-Length") or 0))
             found = b""

@@ -62,7 +62,6 @@ class Served:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(PATIENCE_SECONDS)
 
     def connect(self, seconds: float) -> socket.socket:
-        """Return a new connection, on which each step may take so long."""
         return socket.create_connection(self.address, timeout=seconds)
 
 

@@ -41,7 +41,6 @@ class LiveService:
         return self.data / "ca.pem"
 
     def http(self) -> httpx.Client:
-        """Return a client of `/v1` with the first administrator's token."""
         trust = ssl.create_default_context(cafile=str(self.ca)) if self.base_url.startswith("https") else True
         headers = {"x-api-key": self.token}
         return httpx.Client(
@@ -63,6 +62,10 @@ class LiveService:
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout=PATIENCE_SECONDS)
+
+
+def asking(base_url: str, token: str) -> httpx.AsyncClient:
+    return httpx.AsyncClient(base_url=base_url, headers={"x-api-key": token}, trust_env=False, timeout=PATIENCE_SECONDS)
 
 
 def make_subscription(http: httpx.Client, topic: str = "T", subscription: str = "S") -> None:

@@ -20,7 +20,6 @@ def choose(shape: str) -> None:
 
 
 def is_cluster() -> bool:
-    """Tell whether services stand on Kafka and PostgreSQL."""
     return os.environ.get(VARIABLE) == "cluster"
 
 

@@ -26,8 +26,6 @@ SUB = SubscriptionName("s")
 
 @dataclass(frozen=True)
 class UseCases:
-    """The engines, and a caller who may do everything in the project."""
-
     engines: Engines
     caller: Caller
     pool: Pool = field(default_factory=Pool)

@@ -32,11 +32,9 @@ def append(table: Table, batch: int, rows: Rows, query: str = QUERY) -> bool:
 
 
 def append_batches(root: Path | str, count: int, *days: date) -> None:
-    """Append batches from 0 on, each with its number on these days, or on Monday."""
     for number in range(count):
         append(table(root), number, [(number, day) for day in days or (MONDAY,)])
 
 
 def contents(root: Path | str) -> Counter[tuple[int, date | None]]:
-    """Return the rows of the newest version."""
     return Counter((row["n"], row["day"]) for rows in open_table(str(root)).batches() for row in rows.to_pylist())

@@ -69,10 +69,9 @@ def test_any_partition_returns(tmp_path_factory: pytest.TempPathFactory, values:
     assert back(root, found) == [{**row, "topic": row["topic"] or None} for row in rows]
 
 
-@pytest.mark.parametrize(
-    ("type_", "value", "text"),
-    [(pa.int32(), -7, "-7"), (pa.bool_(), True, "true"), (pa.date32(), DAY, "2024-03-05"), (pa.string(), "x", "x")],
-)
+@pytest.mark.parametrize(("type_", "value", "text"), [
+    (pa.int32(), -7, "-7"), (pa.bool_(), True, "true"), (pa.date32(), DAY, "2024-03-05"), (pa.string(), "x", "x"),
+])  # fmt: skip
 def test_partitions_may_be_by_these_types(tmp_path: Path, type_: pa.DataType, value: object, text: str) -> None:
     schema = pa.schema([("n", pa.int64()), ("p", type_)])
 

@@ -1,3 +1,4 @@
+import fcntl
 import os
 import threading
 from pathlib import Path
@@ -8,6 +9,7 @@ from deltalake import DeltaTable
 
 from ams.tables import WrongTable
 from ams.tables.location import Location
+from tests.support.waiting import wait_until
 
 
 def test_plain_paths_and_addresses_of_files_are_one() -> None:
@@ -63,19 +65,29 @@ def test_folders_above_that_may_not_be_read_are_left_out(tmp_path: Path, monkeyp
     assert seen == [str(tmp_path / "a"), str(tmp_path)]
 
 
-def test_one_at_a_time_is_alone(tmp_path: Path) -> None:
+def test_one_at_a_time_is_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     location = Location.of(tmp_path)
     location.make("_delta_log")
     order: list[str] = []
+    is_waiting = threading.Event()
+    flock = fcntl.flock
+
+    def noted(file: object, operation: int) -> None:
+        try:
+            flock(file, operation | fcntl.LOCK_NB)
+        except BlockingIOError:
+            is_waiting.set()
+            flock(file, operation)
 
     def other() -> None:
         with location.alone():
             order.append("other")
 
+    monkeypatch.setattr(fcntl, "flock", noted)
     with location.alone():
         thread = threading.Thread(target=other)
         thread.start()
-        thread.join(0.2)
+        wait_until(lambda: order or is_waiting.is_set())
         order.append("first")
     thread.join()
 

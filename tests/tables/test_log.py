@@ -101,16 +101,14 @@ def test_power_lost_while_results_are_replaced_leaves_old_or_new_ones_whole(tmp_
 
 
 @settings(max_examples=15, deadline=None)
-@given(
-    st.lists(
-        st.tuples(
-            st.integers(0, 40),
-            st.sampled_from(["killed", "power lost"]),
-            st.lists(st.sampled_from(DAMAGES), min_size=1),
-        ),
-        max_size=4,
-    )
-)
+@given(st.lists(
+    st.tuples(
+        st.integers(0, 40),
+        st.sampled_from(["killed", "power lost"]),
+        st.lists(st.sampled_from(DAMAGES), min_size=1),
+    ),
+    max_size=4,
+))  # fmt: skip
 def test_kills_and_losses_in_a_row_end_as_none(
     tmp_path_factory: pytest.TempPathFactory, ends: list[tuple[int, str, list[str]]]
 ) -> None:

@@ -48,7 +48,6 @@ def put(url: str, content: str, *conditions: str) -> int:
 def test_the_server_refuses_to_put_an_object_that_is_there_if_it_is_told_to(store: str) -> None:
     """Without this all that follows would show nothing about two writers."""
     url = f"{store}/{server.BUCKET}/{parts.s3_table().rpartition('/')[2]}"
-
     assert put(url, "first", "If-None-Match: *") == 200
     assert put(url, "second", "If-None-Match: *") == 412
     assert put(url, "third") == 200
@@ -136,7 +135,6 @@ def test_batches_are_there_once_in_a_failing_store(store: str, seed: int, monkey
 
 
 def again_until_done(root: str, number: int) -> None:
-    """Add a batch as a run does that is started again when it has failed."""
     for _ in range(_TRIES):
         try:
             append(table(root), number, [(number, MONDAY)])

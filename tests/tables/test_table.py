@@ -231,10 +231,9 @@ def test_what_is_no_table_is_told(root: Path) -> None:
     assert not table(root).exists()
 
 
-@pytest.mark.parametrize(
-    ("configuration", "named"),
-    [({"delta.enableDeletionVectors": "true"}, "deletionVectors"), ({"delta.enableChangeDataFeed": "true"}, "4")],
-)
+@pytest.mark.parametrize(("configuration", "named"), [
+    ({"delta.enableDeletionVectors": "true"}, "deletionVectors"), ({"delta.enableChangeDataFeed": "true"}, "4"),
+])  # fmt: skip
 def test_tables_that_need_more_are_refused_by_name(root: Path, configuration: dict[str, str], named: str) -> None:
     DeltaTable.create(str(root), SCHEMA, configuration=configuration)
     with pytest.raises(WrongTable, match=rf"was made by another program: it needs .*{named}"):

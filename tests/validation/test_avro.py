@@ -40,7 +40,6 @@ VALUES = st.fixed_dictionaries(
         "tags": st.dictionaries(st.text(), st.text()), "parts": st.lists(st.lists(st.integers(-5, 5))),
     }
 )  # fmt: skip
-LIST = {"type": "record", "name": "L", "fields": [{"name": "next", "type": ["null", "L"]}]}
 
 
 def written(value: object) -> bytes:
@@ -70,7 +69,6 @@ def test_what_a_writer_writes_is_valid(value: object) -> None:
 def test_a_datum_cut_off_or_with_more_after_it_is_not(value: object, draw: st.DataObject) -> None:
     """O12."""
     data = written(value)
-
     assert not accepts(COMPILED, data[: draw.draw(st.integers(0, len(data) - 1))])
     assert not accepts(COMPILED, data + draw.draw(st.binary(min_size=1)))
 
@@ -145,7 +143,7 @@ def test_names_that_double_without_bytes_take_no_time() -> None:
 
 
 def test_a_schema_that_holds_itself_is_followed_to_a_depth() -> None:
-    schema = AvroSchema(LIST)
+    schema = AvroSchema({"type": "record", "name": "L", "fields": [{"name": "next", "type": ["null", "L"]}]})
 
     assert accepts(schema, b"\x02" * 50 + b"\x00")
     with pytest.raises(InvalidInput, match="nested too deeply|next"):

@@ -19,6 +19,9 @@ from ams.validation.json_schema import JsonSchema
 from ams.validation.references import NOWHERE, References
 
 MYSELF = {"$ref": "#"}
+DRAFTS = [f"http://json-schema.org/draft-0{number}/schema#" for number in (4, 6, 7)]
+CONDITIONAL = {"if": {"type": "number"}, "then": {"maximum": 2}}
+NESTED = {"properties": {"a": {"items": {"properties": {"b": {"type": "string"}}}}}}
 
 
 def text(schema: dict[str, Any], document: object) -> str:
@@ -62,6 +65,22 @@ def nested(depth: int, innermost: object) -> object:
     ({"minProperties": 1}, {}, "(root): Must have at least 1 properties"),
     ({"maxProperties": 0}, {"a": 1}, "(root): Must have at most 0 properties"),
     ({"format": "date-time"}, "yesterday", "(root): Does not match format 'date-time'"),
+    ({"required": ["name"]}, {}, "(root): name is required"),
+    ({"type": "object"}, 3, "(root): Invalid type. Expected: object, given: integer"),
+    ({"properties": {"a": {}}, "additionalProperties": False}, {"x": 1},
+     "(root): Additional property x is not allowed"),
+    ({"properties": {"kind": {"enum": ["a", "b"]}}}, {"kind": "c"},
+     'kind: kind must be one of the following: "a", "b"'),
+    ({"pattern": "^[a-z]+$"}, "ANN", "(root): Does not match pattern '^[a-z]+$'"),
+    ({"format": "email"}, "x", "(root): Does not match format 'email'"),
+    ({"minLength": 2}, "a", "(root): String length must be greater than or equal to 2"),
+    ({"minimum": 0}, -1, "(root): Must be greater than or equal to 0"),
+    ({"minItems": 1}, [], "(root): Array must have at least 1 items"),
+    (NESTED, {"a": [{"b": 1}]}, "a.0.b: Invalid type. Expected: string, given: integer"),
+    ({"maximum": 3, "exclusiveMaximum": True}, 3, "(root): Must be less than 3"),
+    ({"$schema": DRAFTS[1], "maximum": 3, "exclusiveMaximum": 3}, 3, "(root): Must be less than 3"),
+    ({"$schema": DRAFTS[2], **CONDITIONAL}, 3, "(root): Must be less than or equal to 2"),
+    (CONDITIONAL, 3, "(root): Must be less than or equal to 2"),
 ])  # fmt: skip
 def test_15_3_a_violation_has_the_text_of_the_reference(schema: dict[str, Any], document: object, told: str) -> None:
     assert text(schema, document) == told
@@ -89,7 +108,6 @@ def test_what_is_quoted_is_cut_and_not_everything_is_told() -> None:
 def test_data_that_is_no_json_is_told_in_words_of_its_own(data: bytes, detail: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         JsonSchema({}).check(0, data, Budget())
-
     assert refused.value.message == f"Message 0 data is not valid JSON format,{detail}"
 
 
@@ -151,9 +169,6 @@ def test_a_document_is_not_followed_for_ever() -> None:
     assert text({}, nested(64, 1)) == "(root): Must not be nested deeper than 64 levels"
 
 
-DRAFTS = [f"http://json-schema.org/draft-0{number}/schema#" for number in (4, 6, 7)]
-
-
 def allows(schema: dict[str, Any], document: object) -> bool:
     return text(schema, document) == ""
 
@@ -203,7 +218,6 @@ def test_with_a_draft_its_own_way_is_the_only_one() -> None:
 ])  # fmt: skip
 def test_a_format_is_asserted_in_every_draft(draft: str | None, name: str, good: str, bad: str) -> None:
     schema = {"format": name} if draft is None else {"$schema": draft, "format": name}
-
     assert allows(schema, good)
     assert allows(schema, 5)
     assert not allows(schema, bad)
@@ -244,9 +258,7 @@ def test_what_is_found_allowed_in_no_time_is_allowed_and_the_next_one_is_not(
 @pytest.mark.parametrize("odd", [json.dumps(nested(9, 1)), json.dumps("x" * LARGE), "[", "\ud800", "", "1e999"])
 def test_only_short_and_shallow_documents_are_found_allowed_in_no_time(odd: str) -> None:
     usual = json.dumps(nested(8, "x" * 1000)).encode()
-
     documents = [usual, usual, odd.encode(errors="surrogatepass"), usual]
-
     assert JsonSchema({}).allowed(documents, Watch(INLINE * 1000)) == 2
 
 
@@ -256,14 +268,12 @@ def test_only_short_and_shallow_documents_are_found_allowed_in_no_time(odd: str)
 ])  # fmt: skip
 def test_what_may_take_long_for_a_schema_is_never_found_allowed_in_no_time(schema: dict[str, Any]) -> None:
     documents = [b"[" + b",".join([b"1"] * size) + b"]" for size in (1, 2500)]
-
     assert JsonSchema(schema).allowed(documents, Watch(INLINE * 1000)) == 1
 
 
 def test_no_more_is_found_allowed_when_the_time_is_up() -> None:
     """Of what is short for the schema as a whole, no look at the time is needed."""
     documents = [b" " * (LARGE // 4 - 2) + b"{}"] * 100
-
     assert JsonSchema({}).allowed(documents, Watch(0)) == 4
 
 
@@ -291,7 +301,6 @@ def test_a_reference_that_is_no_path_is_refused_without_a_connection(
     schema: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", lambda *place: pytest.fail(f"asked for {place}"))
-
     with pytest.raises(InvalidInput, match='^[$]ref must lead within the schema, as "#/definitions/site" does: '):
         JsonSchema(schema)
 
@@ -301,7 +310,6 @@ def test_a_reference_that_is_no_path_is_refused_without_a_connection(
 def test_a_part_may_have_no_name_of_its_own(key: str, place: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         JsonSchema({place: {"a": {key: "http://a.example/x"}}})
-
     assert refused.value.message == f"{key} is allowed at the root of a schema only: http://a.example/x"
 
 
@@ -315,7 +323,6 @@ def test_a_root_has_a_good_name_or_none(key: str, name: object) -> None:
 @pytest.mark.parametrize("name", ["http://a.example/s", "urn:uuid:1", "#", "//", "site.json", "http://[::1]:80/é"])
 def test_a_name_of_the_root_changes_nothing(name: str) -> None:
     schema = JsonSchema({"$id": name, "items": {"$ref": "#/definitions/n"}, "definitions": {"n": {"type": "null"}}})
-
     schema.check(0, b"[null]", Budget())
     with pytest.raises(InvalidInput):
         schema.check(0, b"[1]", Budget())
@@ -323,7 +330,6 @@ def test_a_name_of_the_root_changes_nothing(name: str) -> None:
 
 def test_what_is_only_compared_and_what_users_name_so_is_no_name() -> None:
     data = {"$id": "http://[", "$ref": "http://a.example/"}
-
     JsonSchema({"enum": [data], "const": data, "default": data, "examples": [data]})
     JsonSchema({"properties": {"id": {"type": "string"}, "$id": {}, "default": {"type": "string"}}})
 
@@ -388,7 +394,6 @@ def deep(levels: int) -> dict[str, Any]:
 def test_a_schema_over_its_limits_is_refused(kind: str, schema: dict[str, Any], told: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         compile_schema(kind, schema, None)
-
     assert refused.value.message == told
 
 
@@ -406,7 +411,6 @@ def test_a_schema_at_its_limits_is_compiled_and_a_part_that_is_missing_allows_an
 def test_15_3_data_that_is_not_base64_is_told_with_its_place(data: str, place: int) -> None:
     with pytest.raises(InvalidInput) as refused:
         decoded(4, data)
-
     told = f"illegal base64 data at input byte {place}"
     assert refused.value.message == f"Message 4 is not in valid base64 enocding,{told}"
 
@@ -474,7 +478,6 @@ def test_what_is_quoted_is_cut() -> None:
 @pytest.mark.usefixtures("frozen_thread_time")
 def test_a_long_text_for_a_pattern_is_over_the_budget() -> None:
     rules = AttributeRules({"patterns": {"a": "[ab]*a[ab]{60}c"}})
-
     with pytest.raises(TooMuch):
         rules.check(0, {"a": "ab" * 10_000}, Budget(INLINE))
     rules.check(0, {"b": "ab" * 10_000}, Budget(INLINE))

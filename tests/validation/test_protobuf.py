@@ -64,8 +64,6 @@ def compiled(definition: str) -> bytes:
 
 
 class Kind:
-    """A schema, and protobuf's own class of its messages."""
-
     def __init__(self, definition: str, name: str) -> None:
         descriptor, pool = compiled(definition), DescriptorPool()
         for each in (*WELL_KNOWN.values(), descriptor):
@@ -101,9 +99,7 @@ def test_what_protobuf_writes_is_valid_and_shown_as_its_json(case: tuple[Kind, d
 
 
 @given(MESSAGES, st.data())
-def test_changed_bytes_are_valid_where_protobuf_reads_them(
-    case: tuple[Kind, dict[str, Any]], draw: st.DataObject
-) -> None:
+def test_changed_bytes_are_valid_where_protobuf_reads_them(case: tuple[Kind, dict[str, Any]], draw: st.DataObject):
     kind, value = case
     for is_json in (False, True):
         whole = json_format.ParseDict(value, kind.type()).SerializeToString()

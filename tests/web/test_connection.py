@@ -32,7 +32,6 @@ async def answer_path(scope: Any, receive: Any, send: Any) -> None:
 
 
 async def answer_with_body(scope: Any, receive: Any, send: Any) -> None:
-    """Begin an answer, and end it with the request's body."""
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": b"first", "more_body": True})
     event = await receive()
@@ -121,7 +120,6 @@ async def test_an_answer_to_http_1_0_that_streams_ends_with_the_connection() -> 
     line, connection = LineServer(answer_with_body).connect()
     connection.data_received(b"GET / HTTP/1.0\r\n\r\n")
     await wait_until_async(lambda: line.is_closed)
-
     assert line.written.endswith(b"connection: close\r\n\r\nfirstlast")
 
 

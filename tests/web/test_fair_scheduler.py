@@ -61,12 +61,10 @@ class Turns:
         return True
 
     def spend(self, project: str, cost: float, name: Any = None) -> None:
-        """Do something that takes time."""
         self.now += cost
         self.done.append((project, name))
 
     def turn(self) -> bool:
-        """Make a turn of the event loop; return whether there was anything to do."""
         due, self._due = self._due, []
         for each in due:
             try:
@@ -148,12 +146,10 @@ def test_a_project_of_dear_requests_gets_no_more_than_one_of_cheap_ones() -> Non
     assert all(second - first >= 10 for first, second in pairwise(dear[1:]))
 
 
-@given(
-    st.lists(
-        st.tuples(st.sampled_from("ABCD"), st.floats(0, 2 * BUSY_TURN_SECONDS), st.booleans(), st.booleans()),
-        max_size=200,
-    )
-)
+@given(st.lists(
+    st.tuples(st.sampled_from("ABCD"), st.floats(0, 2 * BUSY_TURN_SECONDS), st.booleans(), st.booleans()),
+    max_size=200,
+))  # fmt: skip
 def test_everything_is_done_once_and_in_the_order_of_its_project(coming: list[tuple[str, float, bool, bool]]) -> None:
     turns = Turns()
     failing = 0

@@ -19,11 +19,10 @@ from ams.web.connection import HttpConnection
 from ams.web.http2_relay import ALPN, PREFACE, Http2Relay, peer_name, read_peer_name
 from ams.web.listener import ListenerLimits
 from ams.web.server import HttpServer
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
 
 HELLO = b"what the server says first"
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
-SECONDS = 20
 
 
 class Echo(asyncio.Protocol):
@@ -50,8 +49,6 @@ class Echo(asyncio.Protocol):
 
 @dataclass
 class World:
-    """A port, with its clients and the server behind it."""
-
     address: tuple[str, int]
     relay: Http2Relay
     front: HttpServer
@@ -83,7 +80,7 @@ class World:
 async def running(folder: Path, *, tls: bool = False, connections: int = 20) -> AsyncIterator[World]:
     certificate = Certificate.local(str(folder)) if tls else None
     path = str(folder / "server")
-    relay = Http2Relay(path, HttpConnection, SECONDS)
+    relay = Http2Relay(path, HttpConnection, PATIENCE_SECONDS)
     port = small_server(Operations(lambda: None, lambda: b""), "test").port
     limits = ListenerLimits(connections=connections)
     context = certificate.context_for(ALPN) if certificate else None
@@ -152,7 +149,7 @@ async def test_an_end_on_one_side_is_one_on_the_other(tmp_path: Path) -> None:
         [server] = world.servers
         server.transport.write(b"the last")
         server.transport.close()
-        assert await asyncio.wait_for(reader.read(), SECONDS) == b"the last"
+        assert await asyncio.wait_for(reader.read(), PATIENCE_SECONDS) == b"the last"
         _, writer = await world.connect()
         writer.write(PREFACE)
         await wait_until_async(lambda: bool(world.servers))
@@ -165,13 +162,13 @@ async def test_a_silent_connection_ends_in_time_and_at_a_stop(tmp_path: Path) ->
         world.relay.seconds = 0
         reader, _ = await world.connect()
         with contextlib.suppress(ConnectionResetError):
-            assert await asyncio.wait_for(reader.read(), SECONDS) == b""
-        world.relay.seconds = SECONDS
+            assert await asyncio.wait_for(reader.read(), PATIENCE_SECONDS) == b""
+        world.relay.seconds = PATIENCE_SECONDS
         reader, writer = await world.connect()
         await wait_until_async(lambda: bool(world.relay.undecided))
         writer.write(b"PRI")
     with contextlib.suppress(ConnectionResetError):
-        assert await asyncio.wait_for(reader.read(), SECONDS) == b""
+        assert await asyncio.wait_for(reader.read(), PATIENCE_SECONDS) == b""
 
 
 async def test_a_server_that_is_not_there_ends_the_connection(tmp_path: Path) -> None:
@@ -180,7 +177,7 @@ async def test_a_server_that_is_not_there_ends_the_connection(tmp_path: Path) ->
         reader, writer = await world.connect()
         writer.write(PREFACE)
         with contextlib.suppress(ConnectionResetError):
-            assert await asyncio.wait_for(reader.read(), SECONDS) == b""
+            assert await asyncio.wait_for(reader.read(), PATIENCE_SECONDS) == b""
 
 
 async def test_an_address_gets_its_share_of_connections_whatever_they_speak(tmp_path: Path) -> None:

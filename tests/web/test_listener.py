@@ -28,8 +28,6 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Echo(asyncio.Protocol):
-    """Says what it is told."""
-
     def __init__(self, when_lost: Callable[[], None]) -> None:
         self._when_lost = when_lost
 
@@ -44,8 +42,6 @@ class Echo(asyncio.Protocol):
 
 
 class World:
-    """A listener, and clients of several addresses."""
-
     def __init__(self, listener: Listener, sock: socket.socket) -> None:
         self.listener = listener
         self.address = sock.getsockname()
@@ -58,7 +54,6 @@ class World:
         return made
 
     async def answers(self, client: Streams) -> bool:
-        """Whether a connection is open for its client."""
         reader, writer = client
         with contextlib.suppress(ConnectionError):
             writer.write(b"x")
@@ -118,14 +113,12 @@ async def test_a_connection_counts_until_it_is_closed() -> None:
             await wait_until_async(lambda: world.listener.open_connections == 0)
 
 
-@pytest.mark.parametrize(
-    ("limits", "sources", "let_in", "refused"),
-    [(ListenerLimits(connections=10), [HERE] * 10 + [ELSEWHERE], [True] * 5 + [False] * 5 + [True], {"address": 5}),
-     (ListenerLimits(connections=10, unshared=LOOPBACK), [HERE] * 11, [True] * 10 + [False], {"connections": 1}),
-     (ListenerLimits(connections=10, only_from=(ipaddress.ip_network(HERE),)), [HERE, ELSEWHERE], [True, False],
-      {"proxy": 1})],
-    ids=["an address has as many as it leaves free", "a proxy has all of them", "only proxies are let in"],
-)  # fmt: skip
+@pytest.mark.parametrize(("limits", "sources", "let_in", "refused"), [
+    (ListenerLimits(connections=10), [HERE] * 10 + [ELSEWHERE], [True] * 5 + [False] * 5 + [True], {"address": 5}),
+    (ListenerLimits(connections=10, unshared=LOOPBACK), [HERE] * 11, [True] * 10 + [False], {"connections": 1}),
+    (ListenerLimits(connections=10, only_from=(ipaddress.ip_network(HERE),)), [HERE, ELSEWHERE], [True, False],
+     {"proxy": 1}),
+], ids=["an address has as many as it leaves free", "a proxy has all of them", "only proxies are let in"])  # fmt: skip
 async def test_connections_are_shared_and_many_refusals_are_one_line_of_the_log(
     limits: ListenerLimits, sources: list[str], let_in: list[bool], refused: dict[str, int]
 ) -> None:
@@ -181,9 +174,7 @@ async def test_all_handshakes_together_are_bounded_for_a_proxy_too(certificate: 
         await wait_until_async(lambda: world.listener.refused == {"handshakes": 2})
 
 
-async def test_a_stop_ends_handshakes_and_keeps_what_is_open(
-    certificate: Certificate, trusting: ssl.SSLContext
-) -> None:
+async def test_a_stop_ends_handshakes_and_keeps_what_is_open(certificate: Certificate, trusting: ssl.SSLContext):
     async with listening(ListenerLimits(connections=100), certificate.context) as world:
         client = await world.connect(context=trusting)
         await world.connect()
@@ -221,11 +212,10 @@ async def test_without_a_file_accepting_rests_and_goes_on(monkeypatch: pytest.Mo
         listener.close()
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "is_same"),
-    [("192.0.2.1", "192.0.2.2", False), ("192.0.2.1", "::ffff:192.0.2.1", True),
-     ("2001:db8::1", "2001:db8::ffff:2", True), ("2001:db8::1", "2001:db8:0:1::1", False),
-     ("fe80::1%eth0", "fe80::2%eth1", True)],
-)  # fmt: skip
+@pytest.mark.parametrize(("one", "other", "is_same"), [
+    ("192.0.2.1", "192.0.2.2", False), ("192.0.2.1", "::ffff:192.0.2.1", True),
+    ("2001:db8::1", "2001:db8::ffff:2", True), ("2001:db8::1", "2001:db8:0:1::1", False),
+    ("fe80::1%eth0", "fe80::2%eth1", True),
+])  # fmt: skip
 def test_a_client_is_an_address_of_ipv4_or_a_network_of_ipv6(one: str, other: str, is_same: bool) -> None:
     assert (client_of(one) == client_of(other)) is is_same

@@ -13,7 +13,7 @@ from ams.workers import NoWorker, Pool, TaskFailed
 from ams.workers.pool import LARGEST, Worker
 from ams.workers.program import SHARED, Job
 from tests.support.loop_time import pass_loop_time
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import some_turns, wait_until_async
 from tests.workers import jobs
 from tests.workers.jobs import children, done
 
@@ -44,16 +44,13 @@ async def test_what_takes_too_long_fails_and_its_worker_is_replaced(pool: Pool) 
 async def test_what_ends_its_worker_fails_alone(pool: Pool, job: Job) -> None:
     with pytest.raises(TaskFailed):
         await done(pool, job)
-
     assert await done(pool, jobs.reverse, b"ab") == [b"ba"]
 
 
 async def test_what_is_too_large_for_the_shared_memory_fails_and_ends_no_worker(pool: Pool) -> None:
     before = await done(pool, jobs.process)
-
     with pytest.raises(TaskFailed):
         await done(pool, jobs.reverse, bytes(SHARED + 1))
-
     assert await done(pool, jobs.process) == before
 
 
@@ -68,9 +65,7 @@ async def test_a_worker_that_ends_while_idle_is_noticed_logged_and_replaced(pool
     assert await done(pool, jobs.process) != [ended]
 
 
-async def test_all_but_one_worker_are_ended_when_they_were_idle_for_long(
-    pool: Pool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_all_but_one_worker_are_ended_when_they_were_idle_for_long(pool: Pool, monkeypatch: pytest.MonkeyPatch):
     begun: list[str] = []
 
     async def process_of(project: str) -> int:
@@ -83,7 +78,7 @@ async def test_all_but_one_worker_are_ended_when_they_were_idle_for_long(
         used = await asyncio.gather(*map(process_of, "PQ"))
         for _ in range(2):
             pass_loop_time(monkeypatch, 601)
-            await asyncio.sleep(0.01)  # for the timers that are due
+            await some_turns()  # for the timers that are due
             await wait_until_async(lambda: len(children() & set(used)) == 1)
 
     assert int((await done(pool, jobs.process))[0]) in used
@@ -92,7 +87,6 @@ async def test_all_but_one_worker_are_ended_when_they_were_idle_for_long(
 
 async def test_a_worker_asks_to_be_ended_before_the_service_when_memory_runs_out(pool: Pool) -> None:
     [worker] = await done(pool, jobs.process)
-
     assert Path(f"/proc/{int(worker)}/oom_score_adj").read_text() == "1000\n"
 
 
@@ -155,9 +149,7 @@ async def test_long_tasks_leave_a_worker_for_the_others(pool: Pool, tmp_path: Pa
     await ended(long)
 
 
-async def test_without_processes_there_is_no_worker_and_later_there_is(
-    pool: Pool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_without_processes_there_is_no_worker_and_later_there_is(pool: Pool, monkeypatch: pytest.MonkeyPatch):
     async def refused() -> Worker:
         raise OSError("no process can be begun")
 

@@ -12,7 +12,6 @@ from tests.workers.jobs import children, done
 
 async def test_a_task_is_done_as_it_would_be_in_place(pool: Pool) -> None:
     parts = [b"", b"abc", bytes(range(256)) * 10_000]
-
     assert await done(pool, jobs.reverse, *parts) == jobs.reverse([memoryview(each) for each in parts])
     assert int((await done(pool, jobs.process))[0]) != os.getpid()
 

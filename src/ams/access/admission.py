@@ -57,8 +57,7 @@ def bearer_of(authorization: bytes) -> Bearer | None:
 UNKNOWN = "The token is not known"
 EXPIRED = "The token has expired"
 NOT_GOOD = "The token is not good for this"
-REMEMBERED = 10_000
-"""Tokens of issuers, without the form of signed ones, that are not looked for in the registry again."""
+REMEMBERED = 10_000  # tokens of issuers, without the form of signed ones, that are not looked for in the registry again
 
 _SEES_ALL = frozenset({SERVICE_ADMIN, PROJECT_ADMIN})
 _NEEDS_NO_LIST = _SEES_ALL | {PUSH_WORKER}
@@ -70,20 +69,15 @@ _NO_NAMES: Mapping[str, str] = {}
 class Caller:
     """An admitted user, or the service token, and its roles."""
 
-    user: UserId | None
-    """None for the service token."""
+    user: UserId | None  # None for the service token
     name: UserName | None
-    roles: frozenset[str]
-    """The project's roles and the service roles together."""
+    roles: frozenset[str]  # the project's roles and the service roles together
     full_view: bool
     """True if tokens and memberships elsewhere may be seen: service_admin as a service role, with all rights (3.6)."""
     project: Project | None
-    access_lists: bool = True
-    """True if access lists matter (setting `per_resource_auth`)."""
-    login: Login | None = None
-    """None: with the user's own token, or the service token."""
-    shows_tokens: bool = True
-    """True if tokens are shown besides where they are made (setting `show_tokens`)."""
+    access_lists: bool = True  # True if access lists matter (setting `per_resource_auth`)
+    login: Login | None = None  # None: with the user's own token, or the service token
+    shows_tokens: bool = True  # True if tokens are shown besides where they are made (setting `show_tokens`)
     expected: Precondition = ANY_VERSION
 
     @property
@@ -165,16 +159,12 @@ class Admission:
         clock: Clock | None = None,
     ) -> None:
         """`logins` is asked about tokens of issuers; `note_use` is called for each use of a named token."""
-        self._registry = registry
+        self._registry, self._permissions, self._logins, self._note_use = registry, permissions, logins, note_use
+        self._show_tokens = show_tokens
         self._service_token = _bytes(service_token)
         self._access_lists = per_resource_auth
-        self._permissions = permissions
-        self._logins = logins
-        self._note_use = note_use
-        self._show_tokens = show_tokens
         self._clock = clock or SystemClock()
-        self._issued: set[Bearer] = set()
-        """Opaque tokens that an issuer knows."""
+        self._issued: set[Bearer] = set()  # opaque tokens that an issuer knows
 
     async def admit(
         self, action: str, token: str | None, project: ProjectName | None = None, names: Mapping[str, str] = _NO_NAMES

@@ -13,16 +13,16 @@ from typing import NamedTuple
 import structlog
 
 from ams.core.clock import Clock
+from ams.core.coalescing import Shared
 from ams.core.errors import AlreadyExists, NotFound, TokenRefused
 from ams.core.issuer import Issuer, Verified
-from ams.core.names import ProjectId, TokenName, UserId, UserName, new_uuid
+from ams.core.names import ProjectId, TokenName, UserId, UserName
 from ams.core.observing import REQUEST
 from ams.core.public_keys import client_email
 from ams.identity import self_signed
 from ams.identity.tokens import digest as token_digest
 from ams.identity.verifier import IssuerSource, Verifier, roles_of
-from ams.outgoing.sharing import Shared
-from ams.storage.audit.event import DONE, AuditEvent
+from ams.storage.audit.event import new_event
 from ams.storage.audit.trail import Trail
 from ams.storage.database.invalidation import PRINCIPAL, Cache
 from ams.storage.registry.records import Login, Principal, UserDetails
@@ -50,8 +50,7 @@ class KeyLogins:
     """Finds the users of tokens that programs sign with keys of named tokens."""
 
     def __init__(self, registry: Registry, clock: Clock, leeway_seconds: float) -> None:
-        self._registry = registry
-        self._clock = clock
+        self._registry, self._clock = registry, clock
         self._leeway = leeway_seconds
         self._principals: Cache[bytes, Principal] = registry.invalidations.new_cache(REMEMBERED)
 
@@ -97,8 +96,7 @@ class Logins:
     keys: KeyLogins
     trail: Trail
     clock: Clock
-    address: Callable[[], str]
-    """Returns where the request at hand comes from, for the audit log."""
+    address: Callable[[], str]  # returns where the request at hand comes from, for the audit log
     _seen: dict[int, _CachedLogin] = field(default_factory=dict)
     _first_logins: Shared[tuple[str, str], Principal] = field(default_factory=Shared)
 
@@ -202,21 +200,11 @@ class Logins:
         return found
 
     async def _record(self, action: str, user: UserName, reason: str) -> None:
-        await self.trail.record(
-            AuditEvent(
-                id=new_uuid(),
-                at=self.clock.wall(),
-                service="ams",
-                action=action,
-                resource=f"/users/{user}",
-                actor=user,
-                address=self.address(),
-                code=200,
-                result=DONE,
-                reason=reason,
-                request=REQUEST.get().decode("latin-1"),
-            )
-        )
+        event = new_event(
+            self.clock.wall(), "ams", action, f"/users/{user}", actor=user, address=self.address(), reason=reason,
+            request=REQUEST.get().decode("latin-1"),
+        )  # fmt: skip
+        await self.trail.record(event)
 
 
 def _not_bound(verified: Verified) -> TokenRefused:

@@ -48,8 +48,7 @@ def check_service_roles(roles: Iterable[str], valid: frozenset[str] = ROLES) -> 
             raise InvalidInput(f"invalid role: {role}")
 
 
-OPEN: frozenset[str] = frozenset()
-"""No role opens these through admission (contract 1.5, open routes)."""
+OPEN: frozenset[str] = frozenset()  # no role opens these through admission (contract 1.5, open routes)
 
 _ROLES = {
     "SA": SERVICE_ADMIN, "PA": PROJECT_ADMIN, "PU": PUBLISHER, "CO": CONSUMER, "PW": PUSH_WORKER, "MV": METRICS_VIEWER,

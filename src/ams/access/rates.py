@@ -22,16 +22,14 @@ from ams.storage.registry.records import Project
 
 SHARE_MS = 2000
 """Users who ask a project within so long share its rate. Longer than the second after which refused clients retry."""
-_FEWEST = 1024
-"""Projects that are kept without looking for those that can be forgotten."""
+_FEWEST = 1024  # projects that are kept without looking for those that can be forgotten
 
 
 @dataclass(slots=True)
 class _Users:
     """Users who send requests to one project."""
 
-    asking: dict[str, int] = field(default_factory=dict)
-    """When each user last sent a request, the most recent last."""
+    asking: dict[str, int] = field(default_factory=dict)  # when each user last sent a request, the most recent last
     line: dict[str, bool] = field(default_factory=dict)
     """Users who need more than a share, and whether they were refused since their last admitted request. The one who
     last had more than a share comes last."""
@@ -59,8 +57,7 @@ class SharedRate:
         """`per_second` is at least 1."""
         self._whole = Rate(per_second, clock)
         self._shares = Rate(per_second, clock)
-        self._clock = clock
-        self._per_second = per_second
+        self._clock, self._per_second = clock, per_second
         self._users: dict[str, _Users] = {}
         self._most = _FEWEST
 
@@ -119,8 +116,7 @@ class Rates:
     def __init__(self, *, users: int, clock: Clock, rules: Quotas) -> None:
         """`users` is so many requests a second of each user, 0 for no limit."""
         self._users = Rate(users, clock) if users else None
-        self._rules = rules
-        self._clock = clock
+        self._rules, self._clock = rules, clock
         self._projects: dict[int, SharedRate] = {}
         self.is_usual = users > 0 or bool(rules.defaults[REQUESTS])
 
@@ -148,14 +144,10 @@ class Rates:
 
 
 class QuotaSlots:
-    """Counts connections, waiting pulls or streams of each project, on this node. Used from one event loop.
-
-    A project without a limit has a fair share of the capacity.
-    """
+    """Counts what each project has at a time on this node; without a limit it has a fair share. For one event loop."""
 
     def __init__(self, rules: Quotas, name: str, capacity: int = UNLIMITED) -> None:
-        self.name = name
-        self._rules = rules
+        self.name, self._rules = name, rules
         self._share = FairShare[ProjectId](capacity)
 
     def used(self, project: ProjectId) -> int:

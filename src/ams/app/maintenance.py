@@ -2,12 +2,12 @@
 
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from typing import NamedTuple
 
 from ams.core.errors import BadSettings, Unusable
-from ams.storage.cursors import sqlite_rows
+from ams.storage.cursors.embedded_rows import replay
 from ams.storage.database.database import sqlite_url
 from ams.storage.files import Disk, write_whole
 from ams.storage.folder import Folder, is_in_use, is_ours
@@ -34,6 +34,10 @@ class FolderReport(NamedTuple):
     def problems(self) -> list[str]:
         """Everything that is not as it was written, a line each."""
         found = [str(damage) for damage in self.log.damage]
+        try:
+            replay(self.log.cursors)
+        except ValueError as error:
+            found.append(f"cursors: {error}")
         return found + [f"{each.file}: {problem}" for each in self.databases for problem in each.problems]
 
 
@@ -47,17 +51,16 @@ def check_folder(path: str) -> FolderReport:
     if not any(map(os.path.exists, (folder.log, folder.registry, folder.cursors))):
         raise Unusable(f"{path} holds keys only: what its service keeps is in Kafka and PostgreSQL")
     return FolderReport(
-        check(folder.log), [_database(folder.registry), _database(folder.cursors, sqlite_rows.problems)]
+        check(folder.cursors if os.path.exists(folder.cursors) else folder.log), [_database(folder.registry)]
     )
 
 
-def _database(path: str, more: Callable[[sqlite3.Connection], Sequence[str]] = lambda _: ()) -> DatabaseReport:
+def _database(path: str) -> DatabaseReport:
     if not os.path.exists(path):
         return DatabaseReport(path, ("is missing",))
     try:
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
             answers = [row[0] for row in connection.execute("PRAGMA integrity_check")]
-            answers += more(connection) if answers == ["ok"] else ()
     except sqlite3.Error as error:
         return DatabaseReport(path, (str(error),))
     return DatabaseReport(path, tuple(answer for answer in answers if answer != "ok"))

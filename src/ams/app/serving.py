@@ -153,11 +153,10 @@ async def running(settings: Settings, supervisor: Supervisor, *, clock: Clock | 
         if made.embedded is not None:  # there is more in the folder than keys
             await stack.enter_async_context(answering(made.folder.path, made.embedded))
         base_url, pubsub = await stack.enter_async_context(serve_api(settings, made, api, state))
-        folder, embedded = made.folder, made.embedded
+        folder, embedded, is_sqlite = made.folder, made.embedded, settings.registry == "sqlite"
+        logs = [folder.log] if embedded else [folder.cursors] if is_sqlite else []
         state.data = DataCheck(
-            [folder.path, folder.log] if embedded else [folder.path],
-            [folder.registry, folder.cursors] if settings.registry == "sqlite" else [],
-            embedded.segment_files if embedded else tuple,
+            [folder.path, *logs], [folder.registry] if is_sqlite else [], embedded.segment_files if embedded else tuple
         )
         await stack.enter_async_context(state.data.running(supervisor))
         state.service = made

@@ -1,7 +1,6 @@
 """`ams authn serve`: the certificate service. A client whose certificate is bound gets a service's token for it.
 
-settings, settings_import
-                        settings by flags, environment, TOML, or the reference's JSON
+settings                settings by flags, environment, TOML, or the reference's JSON
 values                  service types, auth methods, bindings, keys; clients
 certificates/           chain, dates, usage, revocation, hosts: is this certificate to be believed now
 store/                  tables on SQLite or PostgreSQL, and the records in them

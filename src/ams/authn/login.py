@@ -25,14 +25,14 @@ from ams.authn.certificates.reading import Subject, Subjects
 from ams.authn.management import existing, require_host_of, require_supported
 from ams.authn.store import Store
 from ams.core import errors
-from ams.core.attempts import MINUTE
 from ams.core.cache import ExpiringCache, LruCache
 from ams.core.clock import Clock, Milliseconds
+from ams.core.coalescing import Shared
 from ams.core.names import new_uuid
 from ams.core.observing import REQUEST
+from ams.core.rate import MINUTE
 from ams.outgoing.client import AnswerTooLong, HttpClient, RequestFailed, Response, TimedOut, authority
 from ams.outgoing.guard import EVERYWHERE, Guard
-from ams.outgoing.sharing import Shared
 from ams.push.connecting import of_socket
 from ams.storage.audit.event import DONE, FAILED, LOGIN, REFUSED, AuditEvent, result_of
 from ams.storage.audit.trail import FailedLogins, Trail
@@ -149,7 +149,6 @@ class Login:
         raise errors.BadRequest("No certificate provided")
 
     def _subject(self, leaf: x509.Certificate, attempt: "_Attempt") -> tuple[bytes, Subject]:
-        """Return the subject. A certificate that logged in lately does not fail for others at its address."""
         try:
             fingerprint, subject = self._subjects.of(leaf)
         except errors.CertificateRefused:
@@ -346,7 +345,6 @@ def _token(answer: Response, field: str) -> str:
 
 
 def _request(path: str, method: values.AuthMethod, unique_key: str) -> httpcore.Request:
-    """Return a request; raise `ServiceFailed` for an auth method that holds what cannot be sent."""
     try:
         target = quote(path, safe=_SENT_AS_THEY_ARE).replace("{{identifier}}", quote(unique_key, safe=""))
         if method.type == values.API_KEY:

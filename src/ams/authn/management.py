@@ -226,7 +226,6 @@ def _kept(given: str | None, stored: str) -> str:
 
 
 def _kept_headers(given: Mapping[str, str], stored: Mapping[str, str]) -> dict[str, str]:
-    """Return the headers as given, with stored values where the mask came back."""
     known = {name.lower(): value for name, value in stored.items()}
     return {name: _kept(value, known.get(name.lower(), MASK)) for name, value in given.items()}
 

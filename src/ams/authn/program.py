@@ -30,10 +30,10 @@ from ams.authn.management import AuthMethods, Bindings, Keys, ServiceTypes
 from ams.authn.settings import AuthnSettings
 from ams.authn.store import Store
 from ams.authn.store.tables import audit
-from ams.core.attempts import Attempts
 from ams.core.clock import Clock, SystemClock
 from ams.core.errors import BadSettings, Unusable
 from ams.core.observing import Figure, background_failures, figure, metrics_of
+from ams.core.rate import Attempts
 from ams.core.supervisor import Rounds, Supervisor, run_until_stopped
 from ams.http.asgi import Application
 from ams.http.operations import Operations, answering_operations
@@ -44,7 +44,7 @@ from ams.storage.audit.trail import FailedLogins, Trail
 from ams.storage.database.database import sqlite_url
 from ams.storage.files import Disk, write_whole
 from ams.storage.folder import CERTIFICATE_SERVICE, DataCheck, check_not_foreign, is_ours, locked
-from ams.storage.free_space import FreeSpace, ReservedSpace
+from ams.storage.free_space import ReservedSpace
 from ams.storage.secrets import key_file, new_token, parse_key
 from ams.web.connection import GOODBYE_SECONDS
 from ams.web.listener import Listener, ListenerLimits, connection_counters, connection_gauges
@@ -94,13 +94,6 @@ class AuthnFolder:
     def key(self) -> str:
         """The path of the management key."""
         return self.place(".key")
-
-    @property
-    def tls(self) -> str:
-        """The local CA and what it signed; made if it is not there."""
-        path = self.place("-tls")
-        os.makedirs(path, mode=0o700, exist_ok=True)
-        return path
 
     def management_key(self, given: str) -> str:
         """Return the management key: the one given, else that of the file, which is made at the first start (A9)."""
@@ -199,7 +192,11 @@ async def _engines(
     settings: AuthnSettings, folder: AuthnFolder, clock: Clock, supervisor: Supervisor, stack: contextlib.AsyncExitStack
 ) -> Engines:
     space = ReservedSpace(Disk(), folder.place("-reserve"), settings.reserve_bytes, settings.min_free_bytes)
-    store = await _store(settings, folder, clock, space)
+    # Another service may have written tables of PostgreSQL: the store says whether the key made here is theirs.
+    elsewhere = settings.registry != "sqlite"
+    key = folder.seal_key(settings.secrets_key, for_postgresql=elsewhere)
+    url, password = (settings.registry, settings.registry_password) if elsewhere else (sqlite_url(folder.database), "")
+    store = await Store.open(url, key, password=password, clock=clock, space=space)
     stack.push_async_callback(store.close)
     await store.look_at_space()
     looks = Rounds("free space", SPACE_SECONDS, store.look_at_space)
@@ -224,17 +221,9 @@ async def _engines(
 def _certificate(settings: AuthnSettings, folder: AuthnFolder) -> tuple[Certificate, AskingContext]:
     context = AskingContext.make(proxied=settings.proxy_protocol)
     if settings.tls_self_signed:
-        return Certificate.local(folder.tls, context), context
+        os.makedirs(folder.place("-tls"), mode=0o700, exist_ok=True)
+        return Certificate.local(folder.place("-tls"), context), context
     return Certificate.load(settings.cert, settings.key, context), context
-
-
-async def _store(settings: AuthnSettings, folder: AuthnFolder, clock: Clock, space: FreeSpace) -> Store:
-    if settings.registry != "sqlite":
-        # Another service may have written the tables: the store says whether the key made here is theirs.
-        key = folder.seal_key(settings.secrets_key, for_postgresql=True)
-        return await Store.open(settings.registry, key, password=settings.registry_password, clock=clock, space=space)
-    key = folder.seal_key(settings.secrets_key, for_postgresql=False)
-    return await Store.open(sqlite_url(folder.database), key, clock=clock, space=space)
 
 
 def _front(settings: AuthnSettings, context: AskingContext) -> Front:

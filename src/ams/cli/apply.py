@@ -14,7 +14,7 @@ from ams.cli.command import Session, with_options
 from ams.cli.exits import Usage, file_named
 from ams.cli.output import document, emit, note, printable
 from ams.cli.secret_file import check_place, secret_file
-from ams.client import Client, wire
+from ams.client import wire
 from ams.client.connection import Source, authn_connection
 from ams.core.settings import environment
 from ams.provisioning.carrying_out import both, carry_out, secrets
@@ -131,7 +131,7 @@ def _services(session: Session, declared: Declared, named: Source) -> Iterator[A
         yield session.call
         return
     found = authn_connection(named, session.profile, environment())
-    with Client(found.endpoint, found.token, ca=found.ca, retry=None) as certificates:
+    with found.client() as certificates:
         yield both(session.call, certificates.call)
 
 

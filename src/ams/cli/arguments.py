@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 COMPLETION_SECONDS = 1.0
-MAX_NAMES = 200
-"""The newest names a shell is offered; more would not help a reader."""
+MAX_NAMES = 200  # the newest names a shell is offered; more would not help a reader
 
 Complete = Callable[[typer.Context, str], list[str]]
 
@@ -88,16 +87,14 @@ token_names = names_of("tokens", lambda session, context: wire.list_tokens(sessi
 binding_names = names_of(
     "bindings", lambda session, context: wire.list_bindings(session.owner(context.params.get("user")))
 )
-member_names = names_of(
-    "users", lambda session, _: wire.list_members(session.chosen_project or "", page_size=MAX_NAMES)
-)
-topic_names = names_of("topics", lambda session, _: wire.list_topics(session.chosen_project or "", page_size=MAX_NAMES))
+member_names = names_of("users", lambda session, _: wire.list_members(session.at.project or "", page_size=MAX_NAMES))
+topic_names = names_of("topics", lambda session, _: wire.list_topics(session.at.project or "", page_size=MAX_NAMES))
 snapshot_names = names_of(
-    "snapshots", lambda session, _: wire.list_snapshots(session.chosen_project or "", page_size=MAX_NAMES)
+    "snapshots", lambda session, _: wire.list_snapshots(session.at.project or "", page_size=MAX_NAMES)
 )
-schema_names = names_of("schemas", lambda session, _: wire.list_schemas(session.chosen_project or ""))
+schema_names = names_of("schemas", lambda session, _: wire.list_schemas(session.at.project or ""))
 subscription_names = names_of(
-    "subscriptions", lambda session, _: wire.list_subscriptions(session.chosen_project or "", page_size=MAX_NAMES)
+    "subscriptions", lambda session, _: wire.list_subscriptions(session.at.project or "", page_size=MAX_NAMES)
 )
 
 
@@ -130,10 +127,8 @@ MemberNames = Annotated[list[str], argument("USER...", "Names of members.", memb
 Resource = Annotated[str, argument("RESOURCE", "topics/TOPIC or subs/SUB.", resource_names)]
 
 AttributePairs = Annotated[list[str] | None, option("Attribute; may be repeated.", "--attr", metavar="NAME=VALUE")]
-DataFolder = Annotated[str, option("The data folder.", "--data", envvar="AMS_DATA")]
-"""Its default is `DATA_FOLDER`."""
-Output = Annotated[Format, option("For people or for programs.", "--output", "-o")]
-"""Its default is `Format.TABLE`."""
+DataFolder = Annotated[str, option("The data folder.", "--data", envvar="AMS_DATA")]  # its default is `DATA_FOLDER`
+Output = Annotated[Format, option("For people or for programs.", "--output", "-o")]  # its default is `Format.TABLE`
 
 DATA_FOLDER = "./ams-data"
 

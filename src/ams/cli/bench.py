@@ -32,8 +32,7 @@ app = Group(
 )
 
 LOOK_SECONDS = 1.0
-MAX_ERRORS = 20
-"""Errors before the first answer, after which a number of messages is not waited for."""
+MAX_ERRORS = 20  # errors before the first answer, after which a number of messages is not waited for
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +184,7 @@ def roundtrip(session: Session, load: Load) -> None:
             arrived, taken = threading.Event(), threading.Event()
 
             def take() -> None:
-                with _own(session) as other:
+                with session.at.client() as other:
                     source = other.project(session.project).subscription(of.name)
                     while not taken.is_set():
                         try:
@@ -222,7 +221,7 @@ def _measure(
     tally = Tally(load.size, load.messages, time.perf_counter() + load.seconds)
 
     def run() -> None:
-        with _own(session) as client:
+        with session.at.client() as client:
             caller(client, tally)
 
     callers = [threading.Thread(target=run, daemon=True) for _ in range(connections)]
@@ -265,13 +264,6 @@ def _fields(result: Result) -> dict[str, str]:
         "milliseconds": "  ".join(times),
         "errors": f"{result.errors:,}, the last: {result.last_error}" if result.errors else "",
     }
-
-
-def _own(session: Session) -> Client:
-    """Return a client with connections of its own."""
-    return Client(
-        session.client.endpoint, session.token, bearer=session.bearer, ca=session.ca, timeout=30.0, retry=None
-    )
 
 
 @contextmanager

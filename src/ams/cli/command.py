@@ -30,8 +30,7 @@ from ams.cli.arguments import Output, option, project_names
 from ams.cli.exits import Usage
 from ams.cli.output import Format, columns, emit, fields, note, write
 from ams.client import Client, Retry, wire
-from ams.client.bearer import Bearer
-from ams.client.connection import OPTION, Source, connection
+from ams.client.connection import OPTION, Connection, Source, connection
 from ams.client.errors import ClientError, NotAuthenticated
 from ams.client.wire import Call
 from ams.core.settings import environment
@@ -43,8 +42,7 @@ Columns = Mapping[str, str | Callable[[Any], str]]
 
 PATIENCE = Retry(attempts=None, total=30.0, first=0.5, longest=2.0)
 """How long a service that went away, perhaps to be restarted, is waited for by commands that work on."""
-USUAL_SIZE = 1000
-"""Items of one page when all are asked for and no size is given."""
+USUAL_SIZE = 1000  # items of one page when all are asked for and no size is given
 _ANONYMOUS = (
     "Unauthorized (no token was given: --token-file, AMS_TOKEN, AMS_TOKEN_FILE, AMS_BEARER_TOKEN_FILE or a profile"
     " names one)"
@@ -97,15 +95,8 @@ class SessionOptions(OptionSet):
     @property
     def source(self) -> Source:
         """What of it says where the service is, and who asks."""
-        return Source(
-            place=OPTION,
-            endpoint=self.endpoint,
-            token=self.token,
-            token_file=self.token_file,
-            bearer_token_file=self.bearer_token_file,
-            project=self.project,
-            ca=self.ca,
-        )
+        names = ("endpoint", "token", "token_file", "bearer_token_file", "project", "ca")
+        return Source(place=OPTION, **{name: getattr(self, name) for name in names})
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,20 +104,10 @@ class Session(OptionSet):
     """A client, the project it was pointed at, and the way results are written."""
 
     client: Client
-    chosen_project: str | None
+    at: Connection  # its token is empty when none was found anywhere; then only status and version are answered
     output: Format
-    token: str = field(repr=False)
-    """Empty when none was found anywhere; then only status and version are answered, unless there is a bearer token."""
-    ca: str | None
-    """File of the CA certificates to trust."""
-    profile: str | None = None
-    """The profile that was named."""
-    anonymous: str = _ANONYMOUS
-    """The error when the service requires a token and none was found."""
-    bearer: Bearer | None = field(default=None, repr=False)
-    """Instead of the token."""
-    login_from: str = ""
-    """Where the token is from."""
+    profile: str | None = None  # that was named
+    anonymous: str = _ANONYMOUS  # the error when the service requires a token and none was found
 
     @classmethod
     def maker(cls) -> Callable[..., "Session"]:
@@ -134,28 +115,16 @@ class Session(OptionSet):
 
         def make(asked: SessionOptions) -> Session:
             found = connection(asked.source, asked.profile, environment())
-            client = Client(
-                found.endpoint, found.token, bearer=found.bearer, ca=found.ca, timeout=asked.timeout, retry=None
-            )
-            return Session(
-                client,
-                found.project,
-                asked.output,
-                found.token,
-                found.ca,
-                asked.profile,
-                bearer=found.bearer,
-                login_from=found.login_from,
-            )
+            return Session(found.client(asked.timeout), found, asked.output, asked.profile)
 
         return with_options(make)
 
     @property
     def project(self) -> str:
         """The project the command works in; raises `Usage` when none was named."""
-        if not self.chosen_project:
+        if not self.at.project:
             raise Usage("no project: give --project, set AMS_PROJECT, or name it in a profile")
-        return self.chosen_project
+        return self.at.project
 
     @property
     def for_programs(self) -> bool:
@@ -331,13 +300,13 @@ def _telling_of_no_token(session: Session) -> Iterator[None]:
     try:
         yield
     except NotAuthenticated as error:
-        if not session.token and not session.bearer:
+        if not session.at.token and not session.at.bearer:
             raise NotAuthenticated(session.anonymous, error.code, error.status) from error
-        if not session.login_from or not error.message.startswith(("Unauthorized", "The token")):
+        if not session.at.login_from or not error.message.startswith(("Unauthorized", "The token")):
             raise  # of an endpoint that was not verified, which is a 401 too
         reason = "is unknown, or has no role here" if error.message == "Unauthorized" else "was refused"
         raise NotAuthenticated(
-            f"{error.message} (the token of {session.login_from} {reason})", error.code, error.status
+            f"{error.message} (the token of {session.at.login_from} {reason})", error.code, error.status
         ) from error
 
 

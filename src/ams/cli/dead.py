@@ -20,8 +20,7 @@ from ams.client.errors import Conflict, InvalidInput, NotAllowed, NotFound
 app = Group("ams dead list watering", "ams dead show watering 3", "ams dead redrive watering 3 4")
 
 _ID = re.compile("[0-9]{1,18}")
-AT_ONCE = 500
-"""Messages that are read at once."""
+AT_ONCE = 500  # messages that are read at once
 _PREFIX = "deadLetter"
 _NAMES = ("Subscription", "SourceTopic", "MessageId", "PublishTime", "Reason", "Attempts", "Status")
 _GOOGLES = ("DeliveryCount", "Subscription", "SubscriptionProject", "TopicPublishTime")
@@ -40,21 +39,17 @@ class Source(OptionSet):
 
 
 class _DeadLetters(NamedTuple):
-    """The dead letters of a subscription."""
-
     session: Session
     subscription: str
     topic: str
     through: str
 
     def newest(self) -> Iterator[wire.ReadMessage]:
-        """Yield the dead letters of the subscription, the newest first."""
         ids = self._ids()
         for stop in range(ids.stop, ids.start, -AT_ONCE):
             yield from reversed(self._between(max(stop - AT_ONCE, ids.start), stop))
 
     def oldest(self) -> Iterator[wire.ReadMessage]:
-        """Yield them the oldest first."""
         ids = self._ids()
         for start in range(ids.start, ids.stop, AT_ONCE):
             yield from self._between(start, min(start + AT_ONCE, ids.stop))
@@ -67,7 +62,6 @@ class _DeadLetters(NamedTuple):
         return found[0]
 
     def _ids(self) -> range:
-        """Return the ids of all messages in the topic."""
         call = wire.get_topic_offsets(self.session.project, self.topic, subscription=self.through)
         bounds = self.session.call(call)
         return range(bounds.min, bounds.max)
@@ -162,7 +156,6 @@ def redrive(
 
 
 def _is_genuine(letters: _DeadLetters, letter: wire.ReadMessage) -> bool:
-    """Return whether a dead letter is surely the message that it says it was."""
     topic, number = short_name(_said(letter, "SourceTopic")), _said(letter, "MessageId")
     if not topic or not _ID.fullmatch(number):
         return False
@@ -218,5 +211,4 @@ def _said(letter: wire.ReadMessage, name: str) -> str:
 
 
 def _original(letter: wire.ReadMessage) -> dict[str, str]:
-    """Return the attributes the message had, without those of a dead letter."""
     return {name: value for name, value in letter.attributes.items() if name not in _GIVEN}

@@ -13,23 +13,16 @@ class Exit(IntEnum):
     """How `ams` ends; scripts may rely on the numbers."""
 
     OK = 0
-    REFUSED = 1
-    """The service said no, or the work could not be done."""
+    REFUSED = 1  # the service said no, or the work could not be done
     USAGE = 2
-    NOT_ALLOWED = 3
-    """Not authenticated, or forbidden."""
+    NOT_ALLOWED = 3  # not authenticated, or forbidden
     NOT_FOUND = 4
-    CONFLICT = 5
-    """The name is taken, or the state does not allow this."""
-    UNREACHABLE = 6
-    """No connection, no trust, no answer in time, or no AMS there."""
-    UNAVAILABLE = 7
-    """The service cannot do it now; try again."""
-    FAULT = 70
-    """A fault of the program itself."""
+    CONFLICT = 5  # the name is taken, or the state does not allow this
+    UNREACHABLE = 6  # no connection, no trust, no answer in time, or no AMS there
+    UNAVAILABLE = 7  # the service cannot do it now; try again
+    FAULT = 70  # a fault of the program itself
     INTERRUPTED = 130
-    PIPE_CLOSED = 141
-    """The reader of the output went away."""
+    PIPE_CLOSED = 141  # the reader of the output went away
 
 
 class Usage(Exception):

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from ams.authn.settings_import import imported as authn_settings
 from ams.cli.arguments import DATA_FOLDER, DataFolder, Output, argument, option
 from ams.cli.exits import Exit, Usage, file_named
 from ams.cli.extras import need
@@ -29,8 +28,7 @@ T = TypeVar("T")
 
 settings = typer.Typer(help="List the settings of the service, or import those of the reference.")
 
-_PROGRESS_SECONDS = 5.0
-"""Between two reports of progress."""
+_PROGRESS_SECONDS = 5.0  # between two reports of progress
 _IN_CLEAR = "Every token stands in it in clear: guard it, and remove it afterwards."
 _LEFT_OUT = (
     "Named tokens are not in it and have to be made anew; an import gives users new tokens. Secrets of issuers, and"
@@ -280,6 +278,8 @@ def import_settings(
     The TOML goes to stdout or to a new file; what has no counterpart is listed on stderr. It holds the secrets of the
     original.
     """
+    from ams.authn.settings import imported as authn_settings
+
     try:
         with open(file, encoding="utf-8") as opened:
             text = opened.read()

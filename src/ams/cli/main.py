@@ -10,8 +10,7 @@ import typer
 
 from ams import __version__
 
-COMPLETE_VARIABLE = "_AMS_COMPLETE"
-"""Set by the completion script of a shell when it requests completions."""
+COMPLETE_VARIABLE = "_AMS_COMPLETE"  # set by the completion script of a shell when it requests completions
 
 EXIT_CODES = (
     "Exit codes: 0 done, 1 refused, 2 usage, 3 not allowed, 4 not found, 5 conflict, 6 unreachable, 7 unavailable: try"
@@ -23,8 +22,7 @@ EXIT_CODES = (
 class Entry(NamedTuple):
     """A command: where it is, and what the overview says of it."""
 
-    target: str
-    """`module:name` of a Typer app or of a function that is the command."""
+    target: str  # `module:name` of a Typer app or of a function that is the command
     help: str
 
 
@@ -91,7 +89,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         sys.exit(_run(given))
     except Exception as error:
-        sys.exit(_report(error))
+        from ams.cli.exits import Exit, PipeClosed, exit_code, line, usage
+        from ams.cli.output import printable
+
+        code = exit_code(error)
+        if code is Exit.FAULT and os.environ.get("AMS_DEBUG"):
+            raise error
+        if type(error).__name__ == "NoArgsIsHelpError":  # of click or of Typer; nothing was asked, so the help answers
+            print(error, file=sys.stderr)
+        elif not isinstance(error, PipeClosed):
+            for above in usage(error):
+                print(above, file=sys.stderr)
+            print(f"ams: {printable(line(error))}", file=sys.stderr)
+        sys.exit(code)
 
 
 def _run(arguments: list[str]) -> int:
@@ -160,7 +170,6 @@ def _imported(entry: Entry) -> Any:
 
 
 def _tell_exit_codes(app: typer.Typer) -> None:
-    """Let the help of every command of an app say how it may end."""
     for command in app.registered_commands:
         command.epilog = EXIT_CODES
     for group in app.registered_groups:
@@ -170,23 +179,6 @@ def _tell_exit_codes(app: typer.Typer) -> None:
 
 def _unloaded() -> None:
     """Stand in the overview for a command that was not asked for."""
-
-
-def _report(error: Exception) -> int:
-    """Say the error in one line on stderr and return its exit code; a mistake in the arguments after their usage."""
-    from ams.cli.exits import Exit, PipeClosed, exit_code, line, usage
-    from ams.cli.output import printable
-
-    code = exit_code(error)
-    if code is Exit.FAULT and os.environ.get("AMS_DEBUG"):
-        raise error
-    if type(error).__name__ == "NoArgsIsHelpError":  # of click or of Typer; nothing was asked, so the help answers
-        print(error, file=sys.stderr)
-    elif not isinstance(error, PipeClosed):
-        for above in usage(error):
-            print(above, file=sys.stderr)
-        print(f"ams: {printable(line(error))}", file=sys.stderr)
-    return code
 
 
 if __name__ == "__main__":

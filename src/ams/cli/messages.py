@@ -26,11 +26,9 @@ from ams.core.clock import Milliseconds, publish_time
 from ams.core.errors import InvalidInput
 from ams.core.names import SCHEMA_ENCODING_ATTRIBUTE
 
-CHUNK = 64 * 1024
-"""Bytes of standard input taken at once; the lines of a chunk are one request."""
+CHUNK = 64 * 1024  # bytes of standard input taken at once; the lines of a chunk are one request
 REQUEST_MESSAGES = 1000
-LONGEST_LINE = 16 * 2**20
-"""Bytes; longer than any message a service takes, short enough to hold in memory."""
+LONGEST_LINE = 16 * 2**20  # bytes; longer than any message a service takes, short enough to hold in memory
 
 Test = Callable[[PulledMessage], bool]
 

@@ -25,9 +25,8 @@ from ams.core.settings import environment
 
 if TYPE_CHECKING:
     from ams.migrate.back import Returned
-    from ams.migrate.cutting import Move
+    from ams.migrate.cutting import Move, Proxy
     from ams.migrate.documents import Oddity
-    from ams.migrate.proxy import Proxy
     from ams.migrate.shadow import Report, Shadow
     from ams.migrate.sources import Source as OldSource
     from ams.migrate.verifying import Verified
@@ -70,13 +69,13 @@ def shadow(
     need("service")
     if bool(log) == (listen is not None):
         raise Usage("give a log of haproxy, - for stdin, or --listen PORT")
-    if session.bearer is not None:
+    if session.at.bearer is not None:
         raise Usage("give a token of AMS, not a bearer token: the old service knows no others")
     from ams.migrate.asking import Side
     from ams.migrate.shadow import Shadow
 
     own = Side(old, "" if listen is not None else environment().get(OLD_TOKEN, ""), old_ca)
-    other = Side(session.client.endpoint, "" if listen is not None else session.token, session.ca)
+    other = Side(session.client.endpoint, "" if listen is not None else session.at.token, session.at.ca)
 
     async def compare() -> "Report":
         async with own, other:
@@ -159,8 +158,7 @@ def _shadow_text(report: "Report") -> str:
 class Source(OptionSet):
     """Where the reference keeps what it has."""
 
-    mongodb: MongoDB = field(default="", repr=False)
-    """It may hold a password."""
+    mongodb: MongoDB = field(default="", repr=False)  # it may hold a password
     kafka: Annotated[
         str, option("Its brokers, HOST:PORT,HOST:PORT.", "--kafka", envvar="AMS_MIGRATE_KAFKA", show_default=False)
     ] = ""
@@ -251,7 +249,7 @@ def cut(
 
     ask = _ask if sys.stdin.isatty() else None
     steps = Steps(_proxy(haproxy, map_file), drain, stop, start, restore, stop_new, patience, ask)
-    service = NewService(session.client, session.token, session.ca)
+    service = NewService(session.client, session.at.token, session.at.ca)
     done = _run(cut(_move(source, data, config), service, steps, progress("copied"), _step))
     counts = {**done.plan.counts, "message": done.plan.messages, "copied now": done.copied.messages}
     counts["milliseconds held"] = round(done.seconds * 1000)
@@ -294,7 +292,7 @@ def back(
 
 
 def _proxy(haproxy: str, map_file: str) -> "Proxy | None":
-    from ams.migrate.proxy import Proxy
+    from ams.migrate.cutting import Proxy
 
     return Proxy(haproxy, map_file, _step) if haproxy else None
 
@@ -361,10 +359,10 @@ def verify(
             sides = None
             if old:
                 own = Side(old, environment().get(OLD_TOKEN, ""), source.old_ca)
-                other = Side(session.client.endpoint, session.token, session.ca)
+                other = Side(session.client.endpoint, session.at.token, session.at.ca)
                 sides = await stack.enter_async_context(own), await stack.enter_async_context(other)
             found = planned(await opened.documents(), opened.messages)
-            return await verify(found.found, opened.messages, session.client, session.ca, sides)
+            return await verify(found.found, opened.messages, session.client, session.at.ca, sides)
 
     found = asyncio.run(work())
     counts = {name: f"{count:,}" for name, count in found._asdict().items() if name != "differences"}

@@ -17,8 +17,7 @@ from ams.cli.extras import need
 from ams.cli.output import columns, fields, note, printable
 from ams.core.errors import InvalidInput
 
-AMS = "ams"
-"""The type of service types whose users are those of an AMS."""
+AMS = "ams"  # the type of service types whose users are those of an AMS
 
 MongoDB = Annotated[
     str,
@@ -36,8 +35,7 @@ MongoDB = Annotated[
 class OldDatabases(OptionSet):
     """Where the reference keeps what is to move, and who its users were."""
 
-    mongodb: MongoDB = field(repr=False)
-    """It may hold a password."""
+    mongodb: MongoDB = field(repr=False)  # it may hold a password
     database: Annotated[str, option("Its database there (mongo_db of its settings).", "--database")] = "argo_auth"
     ams_database: Annotated[str, option("That of AMS (store_db of its settings).", "--ams-database")] = "argo_msg"
     ams_mongodb: Annotated[
@@ -113,7 +111,6 @@ class _Following:
         self.left_out: list[Report] = []
 
     def followed(self, old: OldBinding) -> OldBinding | None:
-        """Return a binding with the uuid that its user has now; None when it is left out."""
         is_here = self._hosts is None or old.host in self._hosts
         if old.service_uuid not in self._of_ams or not is_here or old.unique_key in self._known:
             return old
@@ -131,7 +128,6 @@ class _Following:
         return replace(old, unique_key=now)
 
     def remarked(self, report: Report) -> Report:
-        """Return a report that says of a binding that it follows its user, and of what is called otherwise now."""
         was = self._old_names.get(report.place, report.name)
         renamed = f"was called {was!r}" if was != report.name else ""
         remarks = [each for each in (report.text, renamed, self._remarks.get(report.place)) if each]

@@ -37,10 +37,8 @@ tables = Group(
 app.add_typer(tables, name="table")
 
 _MEBIBYTE = 2**20
-WORK_FOLDER = "ams-pipeline"
-"""Where the folders of runs are, each under its name, unless `--work` says otherwise."""
-_TALKATIVE = {"spark.log.level": "WARN"}
-"""Log settings of Spark with `--debug`."""
+WORK_FOLDER = "ams-pipeline"  # where the folders of runs are, each under its name, unless `--work` says otherwise
+_TALKATIVE = {"spark.log.level": "WARN"}  # log settings of Spark with `--debug`
 
 Table = Annotated[str, argument("TABLE", "Folder of the table.")]
 Target = Annotated[str, argument("FILE|JOB", "Definition (.yaml; - is stdin), or job.")]
@@ -162,7 +160,7 @@ def _folder(plan: "Plan", work: str | None) -> Path:
 def source_of(session: Session) -> dict[str, str]:
     """Return which service and project to read; the token is handed over apart, so that no plan holds it."""
     source = {"endpoint": session.client.endpoint, "project": session.project}
-    return source | ({"ca": os.path.abspath(session.ca)} if session.ca else {})
+    return source | ({"ca": os.path.abspath(session.at.ca)} if session.at.ca else {})
 
 
 def hand_over(session: Session, environment: MutableMapping[str, str]) -> None:
@@ -170,16 +168,15 @@ def hand_over(session: Session, environment: MutableMapping[str, str]) -> None:
     for name in (*TOKEN_VARIABLES, "AMS_PROFILE"):
         environment.pop(name, None)
     environment["AMS_ENDPOINT"] = session.client.endpoint
-    if isinstance(session.bearer, BearerFile):
-        environment["AMS_BEARER_TOKEN_FILE"] = session.bearer.path
-    elif isinstance(session.bearer, str):
-        environment["AMS_BEARER_TOKEN"] = session.bearer
+    if isinstance(session.at.bearer, BearerFile):
+        environment["AMS_BEARER_TOKEN_FILE"] = session.at.bearer.path
+    elif isinstance(session.at.bearer, str):
+        environment["AMS_BEARER_TOKEN"] = session.at.bearer
     else:
-        environment["AMS_TOKEN"] = session.token
+        environment["AMS_TOKEN"] = session.at.token
 
 
 def _standing(folder: Path) -> dict[str, str]:
-    """Return where the last run in a folder got to, and what it set aside."""
     from ams.pipeline.checkpoint import QUARANTINE, read_expected, read_standing
     from ams.pipeline.tables import count
 
@@ -201,7 +198,6 @@ def _standing(folder: Path) -> dict[str, str]:
 
 
 def _interval(every: str | None) -> str | None:
-    """Read the time between batches as Spark takes it."""
     if every is None:
         return None
     seconds = seconds_said(every)

@@ -113,7 +113,6 @@ def remove(name: Name) -> None:
 
 
 def _profiles() -> tuple[str, Profiles]:
-    """Return the file of profiles, and what is in it."""
     path = profiles_path(environment())
     return path, read_profiles(path)
 

@@ -33,46 +33,35 @@ app = Group(
     "ams provision cloud-info -c ams-create-users-cloud-info.cfg --remove",
 )
 
-_KEYS = {
-    ("AMS", "ams_project"): "project",
-    ("AMS", "goc_db_host"): "feed",
-    ("AMS", "service-types"): "service_types",
-    ("AMS", "users_role"): "role",
-    ("AMS", "cert"): "cert",
-    ("AMS", "cert_key"): "key",
-    ("AMS", "ams_token"): "token",
-    ("AMS", "ams_host"): "endpoint",
-    ("AMS", "ams_email"): "email",
-    ("AMS", "ams_consumer"): "consumer",
-    ("AUTHN", "authn_token"): "authn_key",
-    ("AUTHN", "authn_host"): "authn_endpoint",
-    ("AUTHN", "service_uuid"): "service_uuid",
-    ("AUTHN", "service_host"): "service_host",
-}
-_WITHOUT_EFFECT = {("LOGS", "syslog_socket")}
-"""What is said on stderr gets into the journal by itself."""
+_WITHOUT_EFFECT = {("LOGS", "syslog_socket")}  # what is said on stderr gets into the journal by itself
+
+
+def _said(section: str, key: str, *, secret: bool = False) -> Any:
+    return field(default="", repr=not secret, metadata={"place": (section, key)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ini:
     """What a file says; empty where it says nothing."""
 
-    project: str = ""
-    feed: str = ""
-    service_types: tuple[str, ...] = ()
-    role: str = ""
-    cert: str = ""
-    key: str = ""
-    token: str = field(default="", repr=False)
-    endpoint: str = ""
-    email: str = ""
-    consumer: str = ""
-    authn_key: str = field(default="", repr=False)
-    authn_endpoint: str = ""
-    service_uuid: str = ""
-    service_host: str = ""
-    unknown: tuple[str, ...] = ()
-    """Keys that mean nothing here."""
+    project: str = _said("AMS", "ams_project")
+    feed: str = _said("AMS", "goc_db_host")
+    service_types: tuple[str, ...] = field(default=(), metadata={"place": ("AMS", "service-types")})
+    role: str = _said("AMS", "users_role")
+    cert: str = _said("AMS", "cert")
+    key: str = _said("AMS", "cert_key")
+    token: str = _said("AMS", "ams_token", secret=True)
+    endpoint: str = _said("AMS", "ams_host")
+    email: str = _said("AMS", "ams_email")
+    consumer: str = _said("AMS", "ams_consumer")
+    authn_key: str = _said("AUTHN", "authn_token", secret=True)
+    authn_endpoint: str = _said("AUTHN", "authn_host")
+    service_uuid: str = _said("AUTHN", "service_uuid")
+    service_host: str = _said("AUTHN", "service_host")
+    unknown: tuple[str, ...] = ()  # keys that mean nothing here
+
+
+_KEYS = {each.metadata["place"]: each.name for each in dataclasses.fields(Ini) if each.metadata}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +112,6 @@ def _given(
     *,
     session: SessionOptions,
 ) -> ProvisionOptions:
-    """Put a run together of the options both commands have; raise what says that it cannot be."""
     ini = read_ini(config) if config else Ini()
     profile, timeout = session.profile, session.timeout
     found = connection(_or_of_file(session.source, ini), profile, environment())

@@ -19,8 +19,7 @@ from ams.core.rights import ANY, CONSUME, PUBLISH, is_resource
 
 app = Group("ams acl show topics/readings", "ams acl add subs/watering sprinkler", "ams acl set topics/readings --none")
 
-ALL = "all of the user's"
-"""What is shown of a token whose rights are not reduced."""
+ALL = "all of the user's"  # what is shown of a token whose rights are not reduced
 
 
 def resource(kind: str, text: str, project: str | None) -> str:
@@ -112,10 +111,6 @@ class AccessList(NamedTuple):
     modify: Callable[[str, str, Sequence[str]], Call[None]]
     change: Callable[[str, str, Sequence[str], Sequence[str]], Call[wire.Acl]]
 
-    def users(self, session: Session, name: str) -> Sequence[str]:
-        """Return who is on the list of a resource."""
-        return session.call(self.get(session.project, name)).authorized_users
-
     def show(self, session: Session, name: str) -> None:
         """Write the access list of a resource, and whom a policy binds beside it in vain."""
         found = session.call(self.get(session.project, name))
@@ -170,7 +165,7 @@ def add(session: Session, resource: Resource, users: MemberNames) -> None:
 def remove(session: Session, resource: Resource, users: MemberNames) -> None:
     """Remove users from the list; others stay on it."""
     access_list, name = _split(resource)
-    found = access_list.users(session, name)
+    found = session.call(access_list.get(session.project, name)).authorized_users
     missing = [user for user in users if user not in found]
     if missing:
         raise Usage(f"not on the access list of {resource}: {', '.join(missing)}")

@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from ams.cli.exits import Usage, file_named
 from ams.client.connection import read_secret
 
-Keep = Callable[[str], None]
-"""Writes the secret, which then is in the file, or raises `Usage`."""
+Keep = Callable[[str], None]  # writes the secret, which then is in the file, or raises `Usage`
 
 
 @contextmanager

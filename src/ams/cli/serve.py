@@ -85,7 +85,6 @@ def _command(
 
 
 def _option(setting: Any, variable: str) -> click.Option:
-    """Return the option of one setting; `variable` is its environment variable."""
     is_switch = isinstance(setting.default, bool)
     names = [flag(setting.name), setting.name]
     if is_switch:

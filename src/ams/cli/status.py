@@ -117,7 +117,7 @@ def _connection(session: Session) -> dict[str, str]:
             raise
         user = "(service token)"
     works = {"endpoint": session.client.endpoint, "user": user}
-    if session.chosen_project:
+    if session.at.project:
         works["project"] = session.project
         try:  # has the user a role in the project, as a publisher or as a consumer?
             session.call(wire.list_topics(session.project, page_size=1))

@@ -26,10 +26,8 @@ snapshots = Group("ams snapshots create before-upgrade workers", "ams snapshots 
 
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
 """Before and after every message."""
-MAX_KEEP_SECONDS = 30 * 86_400
-"""How long a secret of push may stay valid beside a new one."""
-SHOWN_ATTEMPTS = 10
-"""Attempts of push that people are shown; `-o json` has all that are known."""
+MAX_KEEP_SECONDS = 30 * 86_400  # how long a secret of push may stay valid beside a new one
+SHOWN_ATTEMPTS = 10  # attempts of push that people are shown; `-o json` has all that are known
 
 
 def _fields(subscription: wire.Subscription) -> dict[str, str]:

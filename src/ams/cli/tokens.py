@@ -43,8 +43,7 @@ NOBODY = "https://ams.invalid/"
 (RFC 6761, 6.4), so nothing that is signed with a key gets to somebody else.
 """
 KEY_BITS = 2048
-KEY_SHOWN = 12
-"""Digits of a key's id in a list, enough to tell keys apart."""
+KEY_SHOWN = 12  # digits of a key's id in a list, enough to tell keys apart
 
 TokenName = Annotated[str, argument("NAME", "Name of the token.", token_names)]
 User = Annotated[str | None, option("Whose; default: you.", metavar="USER", complete=user_names)]
@@ -88,7 +87,7 @@ def create(
     ] = None,
 ) -> None:
     """Make a token and print it, alone and this once; without rights it is good for all that its user may do."""
-    given = rights.shorthands(publish or [], consume or [], session.chosen_project)
+    given = rights.shorthands(publish or [], consume or [], session.at.project)
     given += [rights.right(each) for each in right or []]
     if expires_in is not None and expires_on is not None:
         raise Usage("give --expires-in or --expires-on, not both")
@@ -214,9 +213,7 @@ def open_(
         raise NotFound(f"{session.client.endpoint} serves no console", error.code, error.status) from error
     user = session.owner(None)
     made = session.call(wire.create_token(user, f"console-{secrets.token_hex(4)}", expires_in=seconds))
-    login = {"token": made.token, "name": made.name} | (
-        {"project": session.chosen_project} if session.chosen_project else {}
-    )
+    login = {"token": made.token, "name": made.name} | ({"project": session.at.project} if session.at.project else {})
     page = f"{session.client.endpoint}/console/"
     address = f"{page}#{urlencode(login)}"
     if only_print or not webbrowser.open(address):

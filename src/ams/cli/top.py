@@ -30,13 +30,10 @@ from ams.client.transport import failure, httpx_arguments, trust
 from ams.client.wire.call import given
 from ams.wire.service import Counts, ViewEnd
 
-SILENCE = 45.0
-"""Seconds without a sign after which a view is opened again; the service gives one each 15 s."""
+SILENCE = 45.0  # seconds without a sign after which a view is opened again; the service gives one each 15 s
 PAUSE, LONGEST_PAUSE = 1.0, 15.0
-MAX_NAMES = 100
-"""Topics and subscriptions of one view."""
-FRESH = 2.5
-"""Seconds after which a rate counts as nothing: changes are told each second."""
+MAX_NAMES = 100  # topics and subscriptions of one view
+FRESH = 2.5  # seconds after which a rate counts as nothing: changes are told each second
 _ALTERNATE, _BACK, _HOME, _REST = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l", "\x1b[H", "\x1b[J"
 
 
@@ -50,18 +47,15 @@ class Order(StrEnum):
     NAME = "name"
 
 
-KEYS = {each.value[0]: each for each in Order}
-"""The first letter of each order chooses it while the picture is shown."""
+KEYS = {each.value[0]: each for each in Order}  # the first letter of each order chooses it while the picture is shown
 
 
 class Row(msgspec.Struct, frozen=True):
     """A topic, or one of its subscriptions, as it is now; rates are messages a second."""
 
     topic: str
-    subscription: str = ""
-    """Empty: this is of the topic itself."""
-    messages: int | None = None
-    """Published ever; of a topic."""
+    subscription: str = ""  # empty: this is of the topic itself
+    messages: int | None = None  # published ever; of a topic
     lag: int | None = None
     oldest_unacked_seconds: int | None = None
     published: float = 0.0
@@ -306,7 +300,7 @@ def counts(session: Session, topics: Sequence[str], subscriptions: Sequence[str]
 def _view(session: Session, topics: Sequence[str], subscriptions: Sequence[str]) -> Iterator[Counts]:
     endpoint = session.client.endpoint
     arguments = httpx_arguments(
-        endpoint, session.token, trust(endpoint, session.ca, None, None), SILENCE, session.bearer
+        endpoint, session.at.token, trust(endpoint, session.at.ca, None, None), SILENCE, session.at.bearer
     )
     path = f"/v1/projects/{session.project}:watch"
     query = given(topics=",".join(topics), subscriptions=",".join(subscriptions))

@@ -29,8 +29,7 @@ Subscription = Annotated[
     str, option("Subscription to the topic, for consumers.", complete=subscription_names, show_default=False)
 ]
 
-PIECE = 1_000
-"""Messages read at once."""
+PIECE = 1_000  # messages read at once
 
 _FIELDS: Columns = {
     "topic": lambda each: short_name(each.name),
@@ -144,7 +143,6 @@ def browse(
 
 
 def _pieces(start: int, end: int, *, back: bool) -> Iterator[tuple[int, int]]:
-    """Yield the ranges to read between two ids, the last first if it goes back."""
     if back:
         return ((max(start, stop - PIECE), stop) for stop in range(end, start, -PIECE))
     return ((first, min(first + PIECE, end)) for first in range(start, end, PIECE))

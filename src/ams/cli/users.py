@@ -156,7 +156,6 @@ def memberships(pairs: list[str]) -> list[wire.Grant]:
 def _details(
     person: Person, service_roles: list[str] | None, roles: list[str] | None, *, name: str | None = None
 ) -> wire.UserDetails:
-    """Return what is said of a user as the service takes it."""
     granted = memberships(roles or []) or None
     return wire.UserDetails(name=name, service_roles=service_roles or None, projects=granted, **asdict(person))
 
@@ -299,4 +298,4 @@ def refresh_token(session: Session, user: UserName) -> None:
     try:
         session.call(wire.get_profile())
     except NotAuthenticated:  # it was the caller's own
-        note(f"the token of {session.login_from} is dead now: put the new one there")
+        note(f"the token of {session.at.login_from} is dead now: put the new one there")

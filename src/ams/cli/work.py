@@ -23,10 +23,9 @@ from ams.cli.output import emit, json_line, note, printable, short_name
 from ams.cli.parallel_options import Kind
 from ams.client import ReceivedMessage, RetryLater, wire
 from ams.client.errors import ClientError, Conflict
-from ams.client.work import MAX_DELAY
+from ams.client.messages import MAX_DELAY
 
-AGAIN_LATER = 75
-"""EX_TEMPFAIL: the exit code of a program that cannot do with its message now."""
+AGAIN_LATER = 75  # EX_TEMPFAIL: the exit code of a program that cannot do with its message now
 _ATTRIBUTE = "AMS_ATTRIBUTE_"
 _OWN = ("AMS_MESSAGE_ID", "AMS_PUBLISH_TIME", "AMS_ORDERING_KEY", "AMS_DELIVERY_ATTEMPT")
 
@@ -108,7 +107,6 @@ class _Running:
     process: "subprocess.Popen[bytes]"
 
     def kill(self) -> None:
-        """Kill it with all that it started, unless it has ended."""
         if self.process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
@@ -128,7 +126,6 @@ class _Programs:
         self._is_over = False
 
     def run(self, message: ReceivedMessage) -> None:
-        """Run the program for a message; raise `RetryLater` unless it ends with exit code 0."""
         try:
             code = self._exit_code(message)
         except OSError as error:
@@ -143,7 +140,6 @@ class _Programs:
             raise RetryLater
 
     def kill(self) -> None:
-        """Kill the programs that still run, and run no others."""
         with self._lock:
             self._is_over = True
             for each in self._running:

@@ -14,9 +14,8 @@ second. `wire` says what is asked and how answers read, as pure values, and cove
 from typing import TYPE_CHECKING
 
 from ams.client.client import Client
-from ams.client.messages import Message, ReceivedMessage
+from ams.client.messages import Message, ReceivedMessage, RetryLater, Worked
 from ams.client.plans import Retry
-from ams.client.work import RetryLater, Worked
 
 __all__ = ["AsyncClient", "Client", "Message", "ReceivedMessage", "Retry", "RetryLater", "Worked"]
 

@@ -9,13 +9,21 @@ from typing import TypeVar, Unpack
 from ams.client import wire
 from ams.client.bearer import AsyncBearer
 from ams.client.errors import Closed
-from ams.client.messages import Acknowledged, Message, ReceivedMessage, ack_ids_of
+from ams.client.messages import (
+    Acknowledged,
+    AsyncHandler,
+    Limits,
+    Message,
+    ReceivedMessage,
+    Worked,
+    WorkOptions,
+    ack_ids_of,
+)
 from ams.client.plans import DEFAULT, Consuming, Deliver, OnRetry, Outcome, Plan, Planner, Retry
 from ams.client.transport import AMS, AsyncConnections, base, beside, host, trust
 from ams.client.wire import Offsets
 from ams.client.wire import authn as logins
 from ams.client.wire.call import Call
-from ams.client.work import AsyncHandler, Limits, Worked, WorkOptions
 
 T = TypeVar("T")
 
@@ -222,7 +230,7 @@ class AsyncSubscription:
         """Say that messages are done, of an ordered subscription all before them too.
 
         `AckTimeout` when that comes too late; its `late` are the ack ids of a parallel subscription for which it does,
-        and the others are done.
+        or comes before an earlier message of their key with exactly-once delivery. The others are done.
         """
         await self.client._run(self.client._plans.acknowledge(self.project, self.name, ack_ids_of(messages)))
 

@@ -15,8 +15,7 @@ Bearer: TypeAlias = str | Callable[[], str]
 AsyncBearer: TypeAlias = Bearer | Callable[[], Awaitable[str]]
 """The same for asyncio, where what returns it may be a coroutine function."""
 
-MAX_BYTES = 1 << 16
-"""Of a file with a token; those of issuers are far shorter."""
+MAX_BYTES = 1 << 16  # of a file with a token; those of issuers are far shorter
 
 
 class BearerFile:

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ams.client import Client
 from ams.client.bearer import Bearer, BearerFile
 from ams.client.errors import BadConnection, InvalidInput, NoService
 from ams.client.transport import LOOPBACK, host
@@ -25,12 +26,10 @@ TOKEN_VARIABLES = ("AMS_TOKEN", "AMS_TOKEN_FILE", "AMS_BEARER_TOKEN", "AMS_BEARE
 LOCAL_FOLDER = "ams-data"
 _OF_AMS = ("endpoint", "token", "token_file", "bearer_token_file", "project", "ca")
 _OF_AUTHN = ("authn_endpoint", "authn_key", "authn_key_file", "authn_ca")
-KEYS = (*_OF_AMS, *_OF_AUTHN)
-"""What a profile may say of AMS, and of the certificate service."""
+KEYS = (*_OF_AMS, *_OF_AUTHN)  # what a profile may say of AMS, and of the certificate service
 _FILES = ("token_file", "bearer_token_file", "ca", "authn_key_file", "authn_ca")
 CURRENT = "current"
-OPTION, VARIABLE = "an option", "a variable"
-"""Places that say something of a connection."""
+OPTION, VARIABLE = "an option", "a variable"  # places that say something of a connection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +59,7 @@ class Profiles:
     current: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Connection:
     """Where to, as whom, in which project."""
 
@@ -73,6 +72,10 @@ class Connection:
     """Instead of the token."""
     login_from: str = ""
     """Where the token is from: an option, a variable, a file or a profile; empty when there is none."""
+
+    def client(self, timeout: float = 30.0) -> Client:
+        """Return a client that sends nothing again; raises as one."""
+        return Client(self.endpoint, self.token, bearer=self.bearer, ca=self.ca, timeout=timeout, retry=None)
 
 
 def connection(options: Source, profile: str | None, environment: Mapping[str, str]) -> Connection:
@@ -88,14 +91,8 @@ def connection(options: Source, profile: str | None, environment: Mapping[str, s
     if login.bearer_token_file:
         bearer = BearerFile(os.path.abspath(login.bearer_token_file))
         bearer()  # raises before anything is asked
-    return Connection(
-        endpoint=endpoint,
-        token=_secret([login], "token"),
-        project=_first(sources, "project"),
-        ca=_first(sources, "ca"),
-        bearer=bearer,
-        login_from=_place_of(login),
-    )
+    project, ca_file = _first(sources, "project"), _first(sources, "ca")
+    return Connection(endpoint, _secret([login], "token"), project, ca_file, bearer, _place_of(login))
 
 
 def authn_connection(options: Source, profile: str | None, environment: Mapping[str, str]) -> Connection:
@@ -112,12 +109,8 @@ def authn_connection(options: Source, profile: str | None, environment: Mapping[
     endpoint = endpoint_of(named)
     if local and _is_local(endpoint):
         sources.append(local)
-    return Connection(
-        endpoint=endpoint,
-        token=_secret(sources, "authn_key"),
-        project=None,
-        ca=_first(sources, "authn_ca") or _first(sources, "ca"),
-    )
+    ca = _first(sources, "authn_ca") or _first(sources, "ca")
+    return Connection(endpoint, _secret(sources, "authn_key"), None, ca)
 
 
 def _sources(options: Source, profile: str | None, environment: Mapping[str, str], endpoint: str) -> list[Source]:
@@ -179,7 +172,6 @@ def _login(sources: list[Source]) -> Source:
 
 
 def _place_of(source: Source) -> str:
-    """Return where a token is from, without the token; empty when there is none."""
     for kind in ("token", "bearer_token"):
         said, path = getattr(source, kind), getattr(source, f"{kind}_file")
         if path:
@@ -190,7 +182,6 @@ def _place_of(source: Source) -> str:
 
 
 def _secret(sources: list[Source], field: str) -> str:
-    """Return a token or a key, said or in a file; empty when no place has one."""
     what = "token" if field == "token" else "key"
     for source in sources:
         said, path = getattr(source, field), getattr(source, f"{field}_file")

@@ -24,12 +24,9 @@ from ams.client.wire.call import Call, Versioned
 
 T = TypeVar("T")
 
-BREATH = 0.5
-"""Seconds between two pulls of a service that answers at once that there is nothing."""
-NAMED_IDS = 100
-"""Ack ids of one request: an answer names no more that came too late."""
-REFUSED_ACKS = 3
-"""Acknowledgements in a row that may be refused before it is an error."""
+BREATH = 0.5  # seconds between two pulls of a service that answers at once that there is nothing
+NAMED_IDS = 100  # ack ids of one request: an answer names no more that came too late
+REFUSED_ACKS = 3  # acknowledgements in a row that may be refused before it is an error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +64,7 @@ class Retry:
         return pause if elapsed + pause <= self.total else None
 
 
-DEFAULT = Retry()
-"""A few tries in about half a minute."""
+DEFAULT = Retry()  # a few tries in about half a minute
 
 
 def may_send_again(error: ClientError, *, repeatable: bool) -> bool:
@@ -129,10 +125,8 @@ class _Refused:
 
     first: str
     last: int
-    late: bool
-    """True if it only came too late, so that the same messages come again, and no others before them."""
-    times: int
-    """How many acknowledgements in a row were refused."""
+    late: bool  # true if it only came too late, so that the same messages come again, and no others before them
+    times: int  # how many acknowledgements in a row were refused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

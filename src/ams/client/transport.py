@@ -26,13 +26,10 @@ CONNECT_SECONDS = 5.0
 IDLE_SECONDS = 30.0
 """How long an unused connection is kept: shorter than at the service, so that no call uses one being closed."""
 
-AUTHN_PORT = 8443
-"""Of the certificate service, unless something else is said (clients.md A2.2)."""
-AMS = "ams"
-"""The usual service type of AMS; the official library uses no other name."""
+AUTHN_PORT = 8443  # of the certificate service, unless something else is said (clients.md A2.2)
+AMS = "ams"  # the usual service type of AMS; the official library uses no other name
 
-LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
-"""Hosts that are this machine: never reached through a proxy."""
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})  # hosts that are this machine: never reached through a proxy
 _PORTS = {"http": 80, "https": 443}
 _PEM = "-----BEGIN"
 _NO_TLS_THERE = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST")
@@ -176,7 +173,6 @@ def _is_meant(entry: str, host: str, port: int) -> bool:
 
 
 def _split(entry: str) -> tuple[str, str]:
-    """Return an entry without its port, and that; an address of IPv6 with a port stands in brackets."""
     if entry.startswith("["):
         name, _, rest = entry[1:].partition("]")
         return name + (rest if rest.startswith("/") else ""), rest.lstrip(":") if rest.startswith(":") else ""

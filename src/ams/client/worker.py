@@ -23,35 +23,24 @@ from typing import Any, NamedTuple
 
 from ams.client import wire
 from ams.client.errors import AckTimeout, ClientError, Closed, Conflict, InvalidInput
-from ams.client.messages import ReceivedMessage
+from ams.client.messages import AsyncHandler, Handler, Limits, ReceivedMessage, RetryLater, Worked
 from ams.client.plans import BREATH, NAMED_IDS, Plan, Planner, Retry
 from ams.client.transport import AsyncConnections, Connections
-from ams.client.work import AsyncHandler, Handler, Limits, RetryLater, Worked
 
-PATIENT = Retry(attempts=None, total=math.inf, longest=4.0)
-"""While there is work, the service is waited for."""
-LOOKS = 10
-"""How often leases are looked at while one lasts."""
-STOP_LOOKS = 0.1
-"""Seconds between two looks at what says that work is to stop."""
-LAST_PULL = 0.5
-"""Seconds that a pull under way is given when work is to stop: what it brings is given back."""
-GIVE_BACK = 5.0
-"""Seconds for giving back what is left at the end."""
+PATIENT = Retry(attempts=None, total=math.inf, longest=4.0)  # while there is work, the service is waited for
+LOOKS = 10  # how often leases are looked at while one lasts
+STOP_LOOKS = 0.1  # seconds between two looks at what says that work is to stop
+LAST_PULL = 0.5  # seconds that a pull under way is given when work is to stop: what it brings is given back
+GIVE_BACK = 5.0  # seconds for giving back what is left at the end
 
 logger = logging.getLogger("ams.client")
 
 
 class _Verdict(NamedTuple):
-    """What is said to the service of a message."""
-
-    counted: str
-    """The field of `Worked`."""
+    counted: str  # the field of `Worked`
     acknowledged: bool = False
-    failed: bool = True
-    """Of one that is not acknowledged: whether it counts as a failure."""
-    delay: float | None = None
-    """Seconds after which one that failed comes again; None: as the retry policy says."""
+    failed: bool = True  # of one that is not acknowledged: whether it counts as a failure
+    delay: float | None = None  # seconds after which one that failed comes again; None: as the retry policy says
 
 
 _WORKED = _Verdict("worked", acknowledged=True)
@@ -62,16 +51,11 @@ _NOT_BEGUN = _Verdict("given_back", failed=False)
 
 @dataclass(slots=True, eq=False)
 class _Held:
-    """A message on lease."""
-
     message: ReceivedMessage
     since: float
-    ends: float
-    """When its lease ends at the earliest; monotonic seconds, as all times here."""
-    lost: bool = False
-    """True if the lease is known to have ended."""
-    is_settled: bool = False
-    """True if there is a verdict on it."""
+    ends: float  # when its lease ends at the earliest; monotonic seconds, as all times here
+    lost: bool = False  # true if the lease is known to have ended
+    is_settled: bool = False  # true if there is a verdict on it
 
 
 class AsyncWorker:
@@ -99,6 +83,9 @@ class AsyncWorker:
         """By ack id: what is on lease, until what was said of it has been taken."""
         self._waiting: deque[_Held] = deque()
         """What is to be handled."""
+        self._keeps_order = False
+        """Whether messages of an ordering key are handled one after the other."""
+        self._busy_keys: set[str] = set()
         self._handling: dict[asyncio.Task[None], _Held] = {}
         self._verdicts: dict[_Verdict, list[_Held]] = {}
         """What is to be said."""
@@ -116,6 +103,7 @@ class AsyncWorker:
                 409,
             )
         self._lease = found.ack_deadline_seconds
+        self._keeps_order = found.enable_message_ordering
         with self._signals(), contextlib.suppress(Closed):
             await self._work()
         done = Worked(**self._counts)
@@ -202,18 +190,28 @@ class AsyncWorker:
     # Handling
 
     def _begin(self) -> None:
-        while self._waiting and len(self._handling) < self._limits.concurrency and not self._stop.is_set():
-            held = self._waiting.popleft()
+        while len(self._handling) < self._limits.concurrency and not self._stop.is_set():
+            held = next((each for each in self._waiting if self._key_of(each) not in self._busy_keys), None)
+            if held is None:
+                return
+            self._waiting.remove(held)
             if held.lost:
                 self._settle(held, _WORKED)  # which counts it as late
                 continue
+            if key := self._key_of(held):
+                self._busy_keys.add(key)
             task = asyncio.create_task(self._handle(held))
             self._handling[task] = held
             task.add_done_callback(self._handled)
 
     def _handled(self, task: "asyncio.Task[None]") -> None:
-        self._settle(self._handling.pop(task), _NOT_BEGUN)  # unless it was settled: cancelled before it began
+        held = self._handling.pop(task)
+        self._busy_keys.discard(self._key_of(held))
+        self._settle(held, _NOT_BEGUN)  # unless it was settled: cancelled before it began
         self._begin()
+
+    def _key_of(self, held: _Held) -> str:
+        return held.message.ordering_key if self._keeps_order else ""
 
     async def _handle(self, held: _Held) -> None:
         try:
@@ -231,15 +229,19 @@ class AsyncWorker:
     # Settling
 
     def _settle(self, held: _Held, verdict: _Verdict) -> None:
-        """Let the first verdict on a message be sent."""
         if held.is_settled:
             return
         held.is_settled = True
         self._verdicts.setdefault(verdict, []).append(held)
         self._to_say.set()
+        key = self._key_of(held)
+        if not key or verdict.acknowledged:
+            return
+        for each in [each for each in self._waiting if self._key_of(each) == key]:  # they come again behind it
+            self._waiting.remove(each)
+            self._settle(each, _NOT_BEGUN)
 
     async def _say(self) -> None:
-        """Send verdicts, those of one kind together."""
         while True:
             await self._to_say.wait()
             self._to_say.clear()
@@ -405,7 +407,6 @@ class _Threads:
             each.start()
 
     async def handle(self, message: ReceivedMessage) -> None:
-        """Handle a message in a thread; raise what the handler raises."""
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[Exception | None] = loop.create_future()
 

@@ -2,6 +2,5 @@
 
 leases        the law: renewed how often, lost when, by whose clock; equal shares; leases in memory
 lease_table   leases over one table: who holds which subscription, for push delivery and for parallel subscriptions
-ownership     which node works on a parallel subscription, as one node knows it
-forwarding    requests that another node has to answer: what HTTP and gRPC have in common
+ownership     which node works on a parallel subscription, as one node knows it, and how that node is asked
 """

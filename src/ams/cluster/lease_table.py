@@ -119,10 +119,7 @@ class LeaseTable:
 
 
 class StoredLeases(LeaseTable):
-    """Leases of push delivery in the database, which nodes share (`ams.cluster.leases.Leases`).
-
-    A heartbeat is one transaction, in turn with the others'.
-    """
+    """Leases of push delivery in the database (`ams.cluster.leases.Leases`); one transaction a heartbeat, in turn."""
 
     def __init__(self, registry: Registry) -> None:
         super().__init__(registry)
@@ -130,7 +127,6 @@ class StoredLeases(LeaseTable):
         self._newest: dict[str, object] = {}  # heartbeats by holder: one that was given up and still waits is too late
 
     async def heartbeat(self, heartbeat: Heartbeat, wanted: Subscriptions) -> Subscriptions:
-        """Store a heartbeat of a holder; return the subscriptions it is to hold."""
         known = {**self._waiting.get(heartbeat.holder, {}), **heartbeat.states}
         states = {each: state for each, state in known.items() if each in heartbeat.held}
         first = dict(itertools.islice(states.items(), MAX_STATES))
@@ -148,12 +144,10 @@ class StoredLeases(LeaseTable):
         return assigned
 
     async def state(self, subscription: SubscriptionId) -> WorkerState | None:
-        """Return the state of a delivery, as its live holder reported last."""
         row = await self._lease(subscription)
         return None if row is None or row.state is None else _state.decode(row.state)
 
     async def is_held(self) -> bool:
-        """Return whether any holder is alive."""
         return bool(await self.holders())
 
     # In the threads.
@@ -203,12 +197,10 @@ class OtherHolders(LeaseTable):
     """Keeps the promise of `ams.cluster.leases.Others`, by a row of a holder whose lease is over."""
 
     async def are_there(self) -> bool:
-        """Return whether there are any, by the last note. Raises `RegistryUnavailable`."""
         found = sa.select(lease_holders.c.holder).where(lease_holders.c.holder == _OTHERS)
         return await self._database.value(found) is not None
 
     async def note(self, there: bool) -> None:
-        """Note whether there are any. Raises `RegistryUnavailable`."""
 
         def work(connection: sa.Connection) -> None:
             _remove(connection, _OTHERS)

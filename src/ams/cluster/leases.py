@@ -127,7 +127,6 @@ class MemoryLeases:
         self._holders: dict[str, _Holder] = {}
 
     async def heartbeat(self, heartbeat: Heartbeat, wanted: Subscriptions) -> Subscriptions:
-        """Note that a holder lives; return what it shall hold."""
         others = self._living()
         before = others.pop(heartbeat.holder, _NOBODY)
         standing = Holdings(
@@ -145,12 +144,10 @@ class MemoryLeases:
         return found.assigned
 
     async def state(self, subscription: SubscriptionId) -> WorkerState | None:
-        """Return how a delivery goes, as its holder reported last."""
         reported = (each.states.get(subscription) for each in self._living().values())
         return next((state for state in reported if state is not None), None)
 
     async def is_held(self) -> bool:
-        """Return whether any holder lives."""
         return bool(self._living())
 
     def holders(self) -> frozenset[str]:
@@ -182,13 +179,11 @@ class RememberedLeases(MemoryLeases):
 
     def __init__(self, clock: Clock, own: str, others: Others) -> None:
         super().__init__(clock, settled=True)
-        self._own = own
-        self._others = others
+        self._own, self._others = own, others
         self._noted: bool | None = None  # the last note of whether there are others; None: not read yet
         self._turn = asyncio.Lock()
 
     async def heartbeat(self, heartbeat: Heartbeat, wanted: Subscriptions) -> Subscriptions:
-        """Note that a holder lives; return what it shall hold. Raises `AmsError`."""
         async with self._turn:
             if self._noted is None:
                 self._noted = await self._others.are_there()

@@ -1,8 +1,8 @@
 """Ownership: which node works on a parallel subscription, where several share the cursors.
 
 Leases are known to one process alone. So a node claims a subscription before it takes it over, and requests for one
-that another node owns go there (`ams.cluster.forwarding`). The fence is not here: a node that was overtaken can store
-nothing any more (`run` in `ams.storage.cursors.acks`).
+that another node owns go there. The fence is not here: a node that was overtaken can store
+nothing any more (`run` in `ams.storage.cursors.acks`). `OwnerRequests` says how the owner is asked.
 
 To own is to hold a lease (`ams.cluster.leases`). A node that owns nothing renews less often, so that all living nodes
 are known (`LeaseTable.holders`).
@@ -10,8 +10,10 @@ are known (`LeaseTable.holders`).
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import structlog
 
@@ -21,12 +23,42 @@ from ams.core.errors import AmsError, Overloaded, OwnedElsewhere, SubscriptionGo
 from ams.core.names import SubscriptionId
 from ams.core.supervisor import Rounds, Supervisor
 
-_RETRY_SECONDS = 0.5
-"""After a turn that failed."""
-_KNOWN_SECONDS = RENEW_SECONDS
-"""For how long it is believed that another node owns a subscription."""
-_MOST_KNOWN = 10_000
-"""Owners of subscriptions that are remembered."""
+MARK, FORWARDED_FOR = "x-ams-forwarded-by", "x-forwarded-for"
+Headers = Sequence[tuple[str, Any]]  # names in lower case; a value is text, or bytes of gRPC's binary metadata
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerRequests:
+    """Decides whether an owner may be asked, over HTTP or gRPC, and makes the headers.
+
+    A request goes as it came, with the token of its user: nodes have none between them. The owner lets it in and counts
+    it as any other. A marked request is refused and not forwarded once more: two nodes that take each other for the
+    owner would ask for ever. The mark only takes something away, so it needs no secret. An owner that is not reached,
+    or refuses for a moment (503, UNAVAILABLE), is doubted and looked up anew, over HTTP once for the same request.
+    """
+
+    node: str  # the name of this one
+    doubt: Callable[[SubscriptionId], None]  # called when a node does not seem to own a subscription
+    passed_on: Sequence[str]  # names of headers
+
+    def headers(self, owner: OwnedElsewhere, address: str, given: Headers, client: str) -> list[tuple[str, Any]]:
+        """Return what the owner at `address` gets of the headers `given`, with the client's address and the mark.
+
+        Raises `owner` for a request that was forwarded already, or without an address.
+        """
+        if any(name == MARK for name, _ in given):
+            self.doubt(SubscriptionId(owner.subscription))
+            raise owner
+        if not address:
+            raise owner
+        hops = ", ".join([*(value for name, value in given if name == FORWARDED_FOR), *([client] if client else ())])
+        said = [field for field in given if field[0] in self.passed_on]
+        return [*said, *([(FORWARDED_FOR, hops)] if hops else ()), (MARK, self.node)]
+
+
+_RETRY_SECONDS = 0.5  # after a turn that failed
+_KNOWN_SECONDS = RENEW_SECONDS  # for how long it is believed that another node owns a subscription
+_MOST_KNOWN = 10_000  # owners of subscriptions that are remembered
 _LEAVE_SECONDS = 2.0
 _STOPPING = "The service is stopping"
 
@@ -36,8 +68,7 @@ logger = structlog.get_logger("ams.parallel")
 class Ownership:
     """Says what this process may work on. This one is alone: it owns everything, at no cost."""
 
-    has_others = False
-    """True if other processes work on subscriptions too."""
+    has_others = False  # True if other processes work on subscriptions too
 
     def holds(self, subscription: SubscriptionId) -> bool:
         """Return whether this process owns a subscription; asked for each request."""
@@ -71,11 +102,9 @@ class SharedOwnership(Ownership):
     has_others = True
 
     def __init__(self, leases: LeaseTable, node: Holder) -> None:
-        self._leases = leases
-        self._node = node
+        self._leases, self._node = leases, node
         self._held: set[SubscriptionId] = set()
-        self._until = 0.0
-        """Loop time at which this node owns nothing any more."""
+        self._until = 0.0  # loop time at which this node owns nothing any more
         self._elsewhere: dict[SubscriptionId, tuple[Holder, float]] = {}
         """Owners of other subscriptions, and until which loop time they are believed."""
         self._asked: dict[SubscriptionId, asyncio.Future[Holder]] = {}

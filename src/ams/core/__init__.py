@@ -20,7 +20,8 @@ cache                  a bounded cache: the entry that was not used for longest 
 backoff                how long to wait between tries
 quotas                 how much one project may take: names, defaults, own values, and the check
 fair_share             a share of a capacity for each holder: as much as it leaves free
-attempts               failed logins by address, counted and limited
+rate                   how many are allowed in a time, and failed logins by address
+coalescing             one request to a broker or a database for many callers; single flight
 observing              logs and metrics, configured once; and which request is being answered
 supervisor             threads and tasks a process cannot do without; background work in rounds
 yaml_tree              a YAML file as a tree in which each value has its line number

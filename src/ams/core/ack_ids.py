@@ -100,6 +100,12 @@ def _of_one_hand_out(prefix: str, tail: str, ids: Sequence[str]) -> list[Offset]
     return list(map(Offset, map(int, digits)))
 
 
+def in_order_of_hand_outs(ids: AckIds) -> AckIds:
+    """Return ids in the order in which their messages were given. Raises as `read_hand_out`."""
+    in_order = sorted(ids, key=lambda text: read_hand_out(text)[1:])
+    return {text: sorted(ids[text]) for text in in_order}
+
+
 def slices_of(ids: AckIds, most: int) -> Iterator[AckIds]:
     """Yield ids in slices, each made of so many, in their order. No id is in two of them: a slice may be empty."""
     slice_: dict[str, Sequence[Offset]] = {}

@@ -38,8 +38,7 @@ class Pauses:
     __slots__ = ("_backoff", "_chance", "_failures")
 
     def __init__(self, backoff: Backoff, chance: Callable[[], float] = random.random) -> None:
-        self._backoff = backoff
-        self._chance = chance
+        self._backoff, self._chance = backoff, chance
         self._failures = 0
 
     def next(self) -> float:

@@ -71,8 +71,7 @@ class ExpiringCache(Generic[K, V]):
     __slots__ = ("_entries", "_lifetime", "_now")
 
     def __init__(self, size: int, lifetime: float, now: Callable[[], float]) -> None:
-        self._lifetime = lifetime
-        self._now = now
+        self._lifetime, self._now = lifetime, now
         self._entries: LruCache[K, tuple[float, V]] = LruCache(size)
 
     def __len__(self) -> int:

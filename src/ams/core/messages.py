@@ -104,9 +104,8 @@ class Batch(_MadeWhenAsked):
         not_base64: int = 0,
     ) -> None:
         self.sent = sent  # the messages as they were read, for who needs no fragment: no `Message` is made of them
-        self.fragments = fragments
+        self.fragments, self.largest = fragments, largest
         self.size = size  # bytes of the fragments
-        self.largest = largest
         self.data_bytes = data_bytes  # bytes that a publish request counts for: of its data texts (contract 12.2)
         self.not_base64 = not_base64  # messages whose data is other text than base64
 

@@ -1,8 +1,13 @@
-"""Rates: how many are allowed in a time; the generic cell rate algorithm, which needs one number a key."""
+"""Rates: how many are allowed in a time; the generic cell rate algorithm, which needs one number a key.
 
+`Attempts` counts failed logins by address, which are refused beyond a limit before anything is looked at.
+"""
+
+import ipaddress
 import math
 
 from ams.core.clock import Clock
+from ams.core.errors import RateLimited
 
 SECOND = 1000  # milliseconds
 _FEWEST = 1024  # keys that are kept without looking for those that can be forgotten
@@ -13,11 +18,9 @@ class Rate:
 
     def __init__(self, number: int, clock: Clock, period_ms: int = SECOND, max_keys: float = math.inf) -> None:
         """`number` is at least 1. Of more than `max_keys` the one is forgotten that took something longest ago."""
-        self._number = number
-        self._clock = clock
+        self._number, self._clock, self._max_keys = number, clock, max_keys
         # As much is earned in a millisecond as is allowed in a period, so all numbers are whole.
         self._cost = period_ms
-        self._max_keys = max_keys
         self._free_at: dict[str, int] = {}
         """When everything taken so far would be earned at exactly this rate; absent: it is already."""
         self._most = _FEWEST
@@ -46,3 +49,37 @@ class Rate:
 
     def _now(self) -> int:
         return self._clock.monotonic() * self._number
+
+
+MINUTE = 60_000  # milliseconds
+REMEMBERED = 100_000  # most addresses that are remembered; those that failed longest ago are forgotten first
+_OF_ONE = 64  # bits of the IPv6 prefix that counts as one client: the smallest network of a provider
+
+
+class Attempts:
+    """Counts failures by address (IPv6: by /64), and allows so many a minute, 0: all; a minute earns all of them."""
+
+    def __init__(self, per_minute: int, clock: Clock) -> None:
+        self._rate = Rate(per_minute, clock, MINUTE, REMEMBERED) if per_minute else None
+        self.failures = 0
+
+    def check(self, address: str) -> None:
+        """Raise `RateLimited` for an address that has failed too often."""
+        if self._rate is not None and not self._rate.allows(_holder(address)):
+            raise RateLimited("Too many failed logins")
+
+    def failed(self, address: str) -> None:
+        """Count a failure of an address."""
+        self.failures += 1
+        # Of those that failed at the same time, as many count as were allowed.
+        if self._rate is not None and self._rate.allows(holder := _holder(address)):
+            self._rate.take(holder)
+
+
+def _holder(address: str) -> str:
+    if ":" not in address:
+        return address
+    try:
+        return str(ipaddress.IPv6Network((address, _OF_ONE), strict=False))
+    except ValueError:
+        return address

@@ -88,9 +88,7 @@ class Columns(Sequence[Stored]):
     __slots__ = ("fragments", "offsets", "times")
 
     def __init__(self, offsets: "array[int]", times: "array[int]", fragments: list[Fragment]) -> None:
-        self.offsets = offsets
-        self.times = times
-        self.fragments = fragments
+        self.offsets, self.times, self.fragments = offsets, times, fragments
 
     def extend(self, more: "Columns") -> None:
         """Take messages in that follow these."""

@@ -190,10 +190,7 @@ class Rounds:
         they are given. With `has_last` the close lets a round under way end and adds a last one; without, it cancels.
         """
         self.seconds = seconds  # from the end of a round to the next one; a round may change it
-        self._part = part
-        self._work = work
-        self._put_off = put_off
-        self._retry_seconds = retry_seconds
+        self._part, self._work, self._put_off, self._retry_seconds = part, work, put_off, retry_seconds
         self._has_last = has_last
         self._soon = asyncio.Event()
         self._closing = False

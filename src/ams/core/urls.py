@@ -1,7 +1,4 @@
-"""URLs that are configured: whether they are good, and the user and password in them, which must not be shown.
-
-No request of the service carries credentials of a URL.
-"""
+"""URLs of settings: whether they are good; a user and password in them is never sent and never shown."""
 
 import ipaddress
 import re

@@ -7,8 +7,7 @@ routes/        all other routes, a file for each resource
 messages       messages on the wire: what is published and pulled for is read, what is delivered is written
 bodies         how JSON bodies are read, and how big ones are split and counted before that
 errors         from errors to status codes, and the envelope of an error
-limits         what a client may cost: size and time of bodies, memory for bodies and answers
-refused_bytes  how long large bodies of a project wait of which many were refused
+limits         what a client may cost: size and time of bodies, memory for bodies and answers, refused bodies
 auditing       what of requests is logged, and what goes into the audit log
 arrow          messages as Arrow IPC streams (extra `arrow`)
 openapi        the description of the API, made of the table of actions

@@ -1,7 +1,4 @@
-"""The ASGI application: hot routes, then all others; every answer and every error leaves here.
-
-Browser programs from any origin may use the API (contract 1.4).
-"""
+"""The ASGI application: every answer and every error leaves here. Pages of any origin may ask (contract 1.4)."""
 
 import asyncio
 import contextlib
@@ -78,12 +75,8 @@ class App:
         forwarder: Forwarder | None = None,
         pages: Iterable[Route] = (),
     ) -> None:
-        self._gate = gate
-        self._auditor = auditor
-        self._bodies = bodies
-        self._unread = unread
-        self._fast = fast
-        self._forwarder = forwarder
+        self._gate, self._auditor, self._bodies, self._unread = gate, auditor, bodies, unread
+        self._fast, self._forwarder = fast, forwarder
         self._description = functools.cache(encode_description)
         others, routers = [Route("/openapi.json", self._describe), *pages], dict[Place, list[Route]]()
         for name, each in ACTIONS.items():
@@ -269,10 +262,7 @@ Place = tuple[int, str]
 
 
 def _place_of(path: str) -> Place:
-    """Return how many parts a path has, and what it is about below a project or a user.
-
-    Paths of one route have both in common, so a request is only compared with the routes of its place, not with all.
-    """
+    """Return what all paths of one route have in common, so that a request is compared with few routes."""
     parts = path.split("/")
     return len(parts), parts[4] if len(parts) > 4 else ""
 

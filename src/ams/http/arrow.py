@@ -1,7 +1,4 @@
-"""Messages as Arrow IPC streams, a piece at a time: made in this process or by a worker.
-
-The one file that needs pyarrow (extra `arrow`); it is loaded when it is asked for.
-"""
+"""Messages as Arrow IPC streams, a piece at a time. The one file that needs pyarrow; it is loaded when asked for."""
 
 import contextlib
 import itertools

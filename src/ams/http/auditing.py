@@ -18,7 +18,6 @@ import structlog
 from ams.access.admission import Caller
 from ams.core.clock import Clock
 from ams.core.errors import AmsError, Overloaded, QuotaExceeded, RateLimited, UnknownToken
-from ams.core.names import new_uuid
 from ams.core.observing import REQUEST
 from ams.http.asgi import Application, Event, Receive, Send, client_address
 from ams.http.errors import refusal
@@ -26,7 +25,7 @@ from ams.http.fast import Gate
 from ams.http.forwarding import Relayed
 from ams.http.limits import ClientLeft
 from ams.outgoing.guard import Network
-from ams.storage.audit.event import AuditEvent, result_of
+from ams.storage.audit.event import new_event
 from ams.storage.audit.trail import FailedLogins, Trail
 from ams.wire.actions import UNRECORDED
 
@@ -107,10 +106,7 @@ class Auditor:
     def __init__(
         self, trail: Trail, logins: FailedLogins, gate: Gate, clock: Clock, proxies: Sequence[Network] = ()
     ) -> None:
-        self._trail = trail
-        self._logins = logins
-        self._gate = gate
-        self._clock = clock
+        self._trail, self._logins, self._gate, self._clock = trail, logins, gate, clock
         self._proxies = proxies
 
     @contextlib.asynccontextmanager
@@ -171,19 +167,10 @@ class Auditor:
             return ""
 
     async def _record(self, request: AuditedRequest, actor: str, code: int, reason: str) -> None:
-        event = AuditEvent(
-            id=new_uuid(),
-            at=self._clock.wall(),
-            service=SERVICE,
-            action=request.action or "",
-            resource=_resource(request.scope),
-            actor=actor,
-            address=self._address(request.scope),
-            code=code,
-            result=result_of(code),
-            reason=reason,
-            request=_request(),
-        )
+        event = new_event(
+            self._clock.wall(), SERVICE, request.action or "", _resource(request.scope), code=code, actor=actor,
+            address=self._address(request.scope), reason=reason, request=_request(),
+        )  # fmt: skip
         await self._trail.record(event)
 
 

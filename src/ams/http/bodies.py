@@ -32,8 +32,7 @@ class Reader(Generic[T]):
     """Reads bodies of one shape: exact spelling first, then without regard to letter case, ignoring what is unknown."""
 
     def __init__(self, shape: type[T], refusal: Callable[[], AmsError]) -> None:
-        self._shape = shape
-        self._refusal = refusal
+        self._shape, self._refusal = shape, refusal
         self._decode = msgspec.json.Decoder(shape).decode
 
     def read(self, body: bytes | msgspec.Raw) -> T:
@@ -86,10 +85,7 @@ def count_members(body: bytes | msgspec.Raw, most: int) -> None:
 
 
 def member_names(body: bytes | msgspec.Raw, most: int) -> list[str]:
-    """Return the names of an object's members, each as often as it is given, in their order; raise as `count_members`.
-
-    The empty name is left out.
-    """
+    """Return an object's names but the empty one, as often as each is given, in order; raise as `count_members`."""
     names: list[str] = []
 
     class Name(enum.Enum):
@@ -204,10 +200,7 @@ _each = msgspec.json.Decoder(list[msgspec.Raw] | None).decode
 
 
 def holds_few(body: bytes) -> bool:
-    """Return whether a body has surely no more messages, and none of them more attributes, than may be.
-
-    A message is an object, and a name of an object has a colon behind it.
-    """
+    """Return whether the braces and colons of a body say that it has neither too many messages nor attributes."""
     return body.count(b"{") <= MAX_MESSAGES and body.count(b":") <= MAX_ATTRIBUTES
 
 

@@ -58,8 +58,7 @@ class Console:
     """Serves the console's files; reads them once, when they are first asked for."""
 
     def __init__(self, logins: Callable[[], Awaitable[Sequence[ConsoleLogin]]], folder: Path = FILES) -> None:
-        self._logins = logins
-        self._folder = folder
+        self._logins, self._folder = logins, folder
 
     def routes(self) -> list[Route]:
         """Return what is served, below the root of the service."""

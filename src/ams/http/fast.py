@@ -62,9 +62,7 @@ class Gate:
         connections: ConnectionSlots | None = None,
     ) -> None:
         """`connections` says how many connections a project may have; absent: any number."""
-        self._admission = admission
-        self._connections = connections
-        self._rates = rates
+        self._admission, self._connections, self._rates = admission, connections, rates
         self._reads_header = auth_option in ("both", "header")
         self._reads_query = auth_option in ("both", "key")
 
@@ -258,15 +256,10 @@ class FastRoutes:
         """`strict` refuses data that is not base64. `forwarder` is needed where other nodes work on parallel
         subscriptions.
         """
-        self._waiting_pulls = waiting_pulls
-        self.gate = gate
-        self.bodies = bodies
-        self._publisher = publisher
+        self._waiting_pulls, self.gate, self.bodies, self._publisher = waiting_pulls, gate, bodies, publisher
         self._deliverer = deliverer
         self._puller, self._settler = working.puller, working.settler
-        self._forwarder = forwarder
-        self._invalidations = invalidations
-        self._strict = strict
+        self._forwarder, self._invalidations, self._strict = forwarder, invalidations, strict
         self._messages = messages.MessageReader(workers)
         self._routes: dict[tuple[str, str], tuple[str, str, Callable[[Call], Awaitable[bytes]]]] = {
             ("topics", "publish"): ("topic", "topics:publish", self._publish),

@@ -1,4 +1,4 @@
-"""Forwarding over HTTP (`ams.cluster.forwarding`): method, target and body go on, and the answer comes back."""
+"""Forwarding over HTTP (`ams.cluster.ownership`): method, target and body go on, and the answer comes back."""
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, NamedTuple, TypeVar
@@ -7,7 +7,7 @@ from urllib.parse import quote, urlsplit
 import httpcore
 import structlog
 
-from ams.cluster.forwarding import OwnerRequests
+from ams.cluster.ownership import OwnerRequests
 from ams.core.errors import OUTCOME_UNKNOWN, OwnedElsewhere, Unavailable
 from ams.core.names import SubscriptionId
 from ams.core.observing import REQUEST
@@ -51,9 +51,8 @@ class Forwarder:
 
         `unread` is the memory of answers that are not read yet.
         """
-        self._client = client
+        self._client, self._unread = client, unread
         self._requests = OwnerRequests(node, doubt, _PASSED_ON)
-        self._unread = unread
 
     async def run(
         self,

@@ -28,9 +28,8 @@ from ams.http.asgi import JSON, Application, Header, Receive, Send
 from ams.http.auditing import Traced, log_request, shown_path
 from ams.http.bodies import BIG_BODY
 from ams.http.fast import COUNTED, OFFERED, Admitted, FastRoutes, Head, NotOnLane
-from ams.http.limits import Arriving
+from ams.http.limits import PACED_BYTES, Arriving
 from ams.http.messages import IDEMPOTENCY_KEY, idempotency_key
-from ams.http.refused_bytes import PACED_BYTES
 from ams.service.delivering import UnreadAnswers
 from ams.web.answers import answer_head
 from ams.web.asgi_exchange import AsgiExchange
@@ -54,10 +53,7 @@ class Lane:
 
     def __init__(self, app: App, fast: FastRoutes, unread: UnreadAnswers, *, is_traced: bool = False) -> None:
         """`is_traced`: each request is logged at debug."""
-        self.app = app
-        self.fast = fast
-        self.unread = unread
-        self.is_traced = is_traced
+        self.app, self.fast, self.unread, self.is_traced = app, fast, unread, is_traced
         self.asgi = self._traced(app)  # the application for requests that are not on the lane
         self._default_headers: list[Header] | None = None
         self._start = b""
@@ -104,10 +100,7 @@ class Lane:
 
 
 def _split(request: RequestHead) -> tuple[Head, int, bytes, list[Header]]:
-    """Return the key by which a head is known, and what each request has for itself.
-
-    That is the length of the body (0: not given), the id given, and fields of an idempotency key.
-    """
+    """Return a head's key, and of this request the length (0: not given), the id and the idempotency fields."""
     shared: list[Any] = [request.target]
     keys: list[Header] = []
     length, request_id = 0, b""
@@ -153,13 +146,9 @@ class LaneExchange:
     ) -> None:
         self.keep_alive = True
         self.has_answer_begun = self.is_answered = False
-        self._lane = lane
-        self._connection = connection
-        self._request = request
-        self._admitted = admitted
-        self._head = head
+        self._lane, self._connection, self._request = lane, connection, request
+        self._admitted, self._head, self._keys = admitted, head, keys
         self._id = request_id  # as its client gave it; empty: it gets one when its body is complete
-        self._keys = keys
         self._pieces: list[bytes] = []
         self._received = 0
         self._arriving: Arriving | None = None  # its body, while that counts for the memory of bodies
@@ -222,7 +211,6 @@ class LaneExchange:
             self._release_body()
 
     def prepare_stop(self) -> None:
-        """Close the connection after the answer."""
         self.keep_alive = False
         if not self._is_body_complete:
             self._leave_lane()

@@ -2,23 +2,98 @@
 
 One project or user cannot use up a budget for the others. Of bodies that arrive, the largest holder's are ended first;
 of answers that are not read, a project may hold as much as it leaves free. Work on large bodies begins one at a time,
-and projects take turns. A project of which many were refused waits before the next (`ams.http.refused_bytes`).
+and projects take turns. A project of which many were refused waits before the next (`RefusedBytes`).
 """
 
 import asyncio
 import contextlib
 import resource
-import time
 import zlib
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
+
+import structlog
 
 from ams.core.errors import AmsError, BadRequest, Overloaded, TooLarge, UnknownCoding
 from ams.core.fair_share import SMALL, FairShare
 from ams.core.supervisor import Turns
 from ams.http.asgi import Receive
-from ams.http.refused_bytes import PACED_BYTES, RefusedBytes
 from ams.wire.actions import SMALL_BODY as SMALL_BODY
+
+PACED_BYTES = 16 * 1024  # bodies up to this size never wait and are not counted: they cost what any request costs
+REFUSED_BYTES_PER_SECOND = 4 * 2**20  # of debt that time pays: some 2 % of a processor, of refused schemas of 240 kB
+FREE_REFUSED_BYTES = 16 * 2**20  # of debt with which nothing waits: the largest body may be sent again, mended
+LONGEST_WAIT_SECONDS = 30.0
+REPORT_SECONDS = 60.0  # between two lines of the log about one sender
+_UNKNOWN_BYTES = 64 * 1024  # what a body counts for, while it waits, that does not say its length
+_FEWEST = 1024  # debts that are kept without looking for those that are paid
+
+logger = structlog.get_logger("ams.http")
+
+
+@dataclass(slots=True)
+class _Debt:
+    """Times of the event loop's clock."""
+
+    paid_at: float
+    next_at: float = 0.0  # when a body may be read that comes behind those that wait
+    next_report_at: float = 0.0
+
+
+class RefusedBytes:
+    """Debts by who sent the bodies: a project, or a user where there is none. Used from one event loop.
+
+    A refused body is received, decoded and looked at as one that is stored, but waits for no disk and counts for no
+    quota. So refused bytes are a debt, which time pays. While it is large, the next large bodies of the project wait,
+    one behind the other, before they are read. Nobody else waits.
+    """
+
+    def __init__(self) -> None:
+        self._debts: dict[Hashable, _Debt] = {}
+        self._most = _FEWEST
+
+    def note(self, who: Hashable, size: int) -> None:
+        """Count a body that was refused after it was read; of nobody none is counted."""
+        if size <= PACED_BYTES or not who:
+            return
+        now = asyncio.get_running_loop().time()
+        debt = self._debts.get(who)
+        if debt is None:
+            debt = self._debts[who] = _Debt(now)
+        debt.paid_at = max(debt.paid_at, now) + size / REFUSED_BYTES_PER_SECOND
+        if len(self._debts) > self._most:
+            self._debts = {each: debt for each, debt in self._debts.items() if debt.paid_at > now}
+            self._most = max(2 * len(self._debts), _FEWEST)
+
+    def must_wait(self, who: Hashable) -> bool:
+        """Return whether a large body would have to wait now."""
+        debt = self._debts.get(who)
+        return debt is not None and _free_at(debt) > asyncio.get_running_loop().time()
+
+    async def wait(self, who: Hashable, size: int | None) -> None:
+        """Return when a body of so many bytes may be read, at once without a large debt. None: its size is not known.
+
+        Raises `Overloaded` after `LONGEST_WAIT_SECONDS`, when that is not enough.
+        """
+        if not self.must_wait(who):
+            return
+        debt, now = self._debts[who], asyncio.get_running_loop().time()
+        begins = max(_free_at(debt), debt.next_at)
+        if now >= debt.next_report_at:
+            debt.next_report_at = now + REPORT_SECONDS
+            logger.warning("bodies.waiting", of=str(who), reason="too many large bodies of it were refused")
+        if begins - now > LONGEST_WAIT_SECONDS:  # refused at once, it would be sent again at once
+            await asyncio.sleep(LONGEST_WAIT_SECONDS)
+            raise Overloaded("Too many large requests at once")
+        debt.next_at = begins + (_UNKNOWN_BYTES if size is None else size) / REFUSED_BYTES_PER_SECOND
+        await asyncio.sleep(begins - now)
+
+
+def _free_at(debt: _Debt) -> float:
+    """Return when so much of a debt is paid that nothing has to wait for it."""
+    return debt.paid_at - FREE_REFUSED_BYTES / REFUSED_BYTES_PER_SECOND
+
 
 T = TypeVar("T")
 
@@ -46,10 +121,9 @@ class Arriving:
     __slots__ = ("_on_end", "holders", "is_ended", "size")
 
     def __init__(self, holders: Holders, on_end: Callable[[], None]) -> None:
-        self.holders = holders
+        self.holders, self._on_end = holders, on_end
         self.size = 0  # bytes counted of it
         self.is_ended = False
-        self._on_end = on_end
 
     def end(self) -> None:
         """Give it up."""
@@ -105,11 +179,11 @@ class Bodies:
         """
         if size <= PACED_BYTES:
             return False
-        began = time.monotonic()
+        began = asyncio.get_running_loop().time()
         await self._refused.wait(_sender(holders), size)
         if size > SMALL:
             await self._turns(_sender(holders))
-        return time.monotonic() - began > LATE_SECONDS
+        return asyncio.get_running_loop().time() - began > LATE_SECONDS
 
     async def _decoded(self, body: bytes, limit: int, holders: Holders) -> bytes:
         """Undo gzip, a portion at a time; what comes of it counts as if it had been sent."""
@@ -155,10 +229,7 @@ class Bodies:
         return self._hold_bytes(holders, len(body))
 
     def counted(self, size: int, holders: Holders = ("",)) -> contextlib.AbstractContextManager[None]:
-        """Count a request that came as a whole while it is worked on.
-
-        Raises `Overloaded` when its holders would have more of the memory than they leave free.
-        """
+        """Count a whole request while it is worked on; raise `Overloaded` when it would take more than is left free."""
         if size > SMALL and size > self._share.room(*holders):
             raise _too_many()
         return self._hold_bytes(holders, size)

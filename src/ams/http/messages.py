@@ -134,10 +134,7 @@ async def ack_ids_in_turns(prefix: str, ids: Sequence[str]) -> AckIds:
 
 
 def each_ack_id(prefix: str, body: bytes) -> AckIds:
-    """Read the ids of a parallel subscription, each for itself.
-
-    Raises `InvalidInput` "Invalid ack parameter", or "Invalid ack id" when there is none or one is none of its.
-    """
+    """Read each id of a parallel subscription; raise `InvalidInput` "Invalid ack parameter", or "Invalid ack id"."""
     return ack_ids_of(prefix, _some(ack_ids(body)))
 
 

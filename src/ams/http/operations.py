@@ -31,9 +31,7 @@ class Operations:
         remark: Callable[[], str | None] = lambda: None,
     ) -> None:
         """`remark` says what /readyz adds while it is ready: nothing for which clients should be sent elsewhere."""
-        self._why_not_ready = why_not_ready
-        self._metrics = metrics
-        self._remark = remark
+        self._why_not_ready, self._metrics, self._remark = why_not_ready, metrics, remark
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         """Answer one request."""

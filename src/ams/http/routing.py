@@ -7,8 +7,9 @@ import asyncio
 import contextlib
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+import msgspec
 import structlog
 from starlette.responses import Response
 from starlette.types import Scope
@@ -28,6 +29,7 @@ logger = structlog.get_logger("ams.http")
 T = TypeVar("T")
 U = TypeVar("U")
 P = TypeVar("P", bound=ListPage)
+S = TypeVar("S", bound=msgspec.Struct)
 
 STREAMED_BYTES = 2 * 2**20  # that an answer in pieces counts for: one piece on its way, and the next one
 
@@ -57,9 +59,7 @@ class StreamedResponse(Response):
     """
 
     def __init__(self, streamed: Streamed, unread: UnreadAnswers, project: str) -> None:
-        self._streamed = streamed
-        self._unread = unread
-        self._project = project
+        self._streamed, self._unread, self._project = streamed, unread, project
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request; raises `Overloaded` when too many answers are not read."""
@@ -192,6 +192,12 @@ def page_request(call: Call) -> PageRequest:
     digits = "0" if size.startswith("-") else size.lstrip("+0") or "0"
     most = int(digits) if len(digits) <= _MAX_DIGITS else 10**_MAX_DIGITS  # more than any list holds
     return PageRequest(most, call.parameter("pageToken") or "")
+
+
+def shown(kind: type[S], source: object, /, **more: Any) -> S:
+    """Show a record as it is on the wire: a field is the attribute of its name, unless it is in `more`."""
+    fields = kind.__struct_fields__
+    return kind(**{name: getattr(source, name) for name in fields if name not in more}, **more)
 
 
 async def shown_list(items: Sequence[T], show: Callable[[T], U]) -> list[U]:

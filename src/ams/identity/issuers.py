@@ -19,6 +19,7 @@ import structlog
 
 from ams.core.cache import LruCache
 from ams.core.clock import Clock
+from ams.core.coalescing import Shared
 from ams.core.errors import TokenRefused
 from ams.core.issuer import Issuer
 from ams.core.names import IssuerName
@@ -26,7 +27,6 @@ from ams.core.urls import is_http_url
 from ams.identity.tokens import shown
 from ams.outgoing.client import HttpClient, RequestFailed
 from ams.outgoing.guard import Guard
-from ams.outgoing.sharing import Shared
 from ams.storage.document_cache import DocumentCache, Edition
 
 logger = structlog.get_logger("ams.identity")
@@ -129,9 +129,7 @@ class Introspection:
 
     def __init__(self, client: HttpClient, discovery: Discovery, clock: Clock) -> None:
         """`discovery` belongs to the keys, which close it."""
-        self._client = client
-        self._discovery = discovery
-        self._clock = clock
+        self._client, self._discovery, self._clock = client, discovery, clock
         self._going_on: Shared[_TokenKey, Claims] = Shared()
         self._active: LruCache[_TokenKey, bool] = LruCache(MOST_ACTIVE)
         self._asked: Counter[IssuerName] = Counter()
@@ -143,7 +141,12 @@ class Introspection:
         if key in self._going_on or self._active.peek(key):
             answer = await self._going_on.result(key, lambda: self._answer(issuer, token))
         else:
-            answer = await self._ask_of_unknown(issuer, token, key)
+            if self._asked[issuer.name] >= MOST_AT_ONCE:
+                raise _cannot_be_asked(issuer)
+            self._asked[issuer.name] += 1
+            task = self._going_on.start(key, lambda: self._answer(issuer, token))
+            task.add_done_callback(lambda _: self._asked.subtract([issuer.name]))
+            answer = await asyncio.shield(task)
         if answer is None:
             self._active.discard(key)
         else:
@@ -153,14 +156,6 @@ class Introspection:
     async def close(self) -> None:
         """Stop asking."""
         await self._going_on.close()
-
-    async def _ask_of_unknown(self, issuer: Issuer, token: str, key: _TokenKey) -> Claims:
-        if self._asked[issuer.name] >= MOST_AT_ONCE:
-            raise _cannot_be_asked(issuer)
-        self._asked[issuer.name] += 1
-        task = self._going_on.start(key, lambda: self._answer(issuer, token))
-        task.add_done_callback(lambda _: self._asked.subtract([issuer.name]))
-        return await asyncio.shield(task)
 
     async def _answer(self, issuer: Issuer, token: str) -> Claims:
         try:

@@ -197,8 +197,7 @@ class Keys(DocumentCache[_Source, Issuer, FetchedKeys]):
     def __init__(self, client: HttpClient, folder: str, clock: Clock, discovery: Discovery | None = None) -> None:
         """`discovery` is shared with other requests to the same issuers."""
         super().__init__(clock.monotonic, folder)
-        self._client = client
-        self._clock = clock
+        self._client, self._clock = client, clock
         self._discovery = discovery or Discovery(client, clock)
         self._generations = itertools.count(NO_GENERATION + 1)
 

@@ -6,8 +6,7 @@ refused: the same libraries sign with the same key what they show to others, who
 """
 
 import re
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
@@ -62,14 +61,6 @@ def expiry(token: str, key: PublicKey, email: str, *, now: Milliseconds, leeway:
         raise TokenRefused("The token does not say when it was made")
     if said["exp"] - said["iat"] > LONGEST_SECONDS + leeway:
         raise TokenRefused(f"The token is good for longer than {LONGEST_SECONDS} seconds")
-    _check_use(said)
-    expires_on = tokens.expiry(said, leeway)
-    assert expires_on is not None  # or it would have been refused
-    return expires_on
-
-
-def _check_use(said: Mapping[str, Any]) -> None:
-    """Raise `TokenRefused` for what was made to be shown elsewhere."""
     audience = said.get("aud", "")
     audiences = [each for each in (audience if isinstance(audience, list) else [audience]) if each]
     if not AUDIENCES.issuperset(audiences):
@@ -78,3 +69,6 @@ def _check_use(said: Mapping[str, Any]) -> None:
     scopes = scope.split() if isinstance(scope, str) else []
     if not audiences and not SCOPES.intersection(scopes):
         raise TokenRefused("The token is not for Pub/Sub: neither its aud nor its scope says so")
+    expires_on = tokens.expiry(said, leeway)
+    assert expires_on is not None  # or it would have been refused
+    return expires_on

@@ -10,7 +10,7 @@ anything.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -36,11 +36,9 @@ class IssuerSource(Protocol):
 
     async def by_url(self, url: str) -> Issuer | None:
         """Return the issuer that says this in `iss`."""
-        ...
 
     async def of_opaque(self) -> Issuer | None:
         """Return the issuer that is asked about tokens that are no JWT."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,28 +149,24 @@ def _not_active() -> TokenRefused:
 
 
 def _verified(issuer: Issuer, said: Mapping[str, Any], expires_on: Milliseconds) -> Verified:
-    return Verified(
-        issuer.name,
-        issuer.url,
-        said["sub"],
-        expires_on,
-        telling(issuer.roles, _entitlements(said, issuer.entitlement_claims)),
-        _text(said, "email"),
-        _text(said, "given_name"),
-        _text(said, "family_name"),
-    )
-
-
-def _entitlements(said: Mapping[str, Any], names: Iterable[str]) -> Sequence[str]:
     found: list[Any] = []
-    for name in names:
+    for name in issuer.entitlement_claims:
         value = said.get(name, [])
         found += value if isinstance(value, list) else [value]
     if len(found) > MOST_ENTITLEMENTS:
         raise TokenRefused(f"The token has more than {MOST_ENTITLEMENTS} entitlements")
     if not all(isinstance(each, str) for each in found):
         raise TokenRefused("The token has entitlements that are no text")
-    return found
+    return Verified(
+        issuer.name,
+        issuer.url,
+        said["sub"],
+        expires_on,
+        telling(issuer.roles, found),
+        _text(said, "email"),
+        _text(said, "given_name"),
+        _text(said, "family_name"),
+    )
 
 
 def _text(said: Mapping[str, Any], name: str) -> str:

@@ -6,8 +6,7 @@ sources      its MongoDB and Kafka, opened together; its messages as ours
 asking       how both services are asked
 writing      the plan of a move, and all of it as a file
 copying      rounds into an installation that nobody serves yet
-cutting      the cut: clients held, the rest copied, services changed
-proxy        haproxy, which holds clients and leads them
+cutting      the cut: clients held by haproxy, the rest copied, services changed
 back         messages and positions since the cut given to the old service
 verifying    the new service held to both
 comparing    answers of two services to one request, and which differences are right

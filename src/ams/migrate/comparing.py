@@ -404,7 +404,14 @@ def _lists(where: str, old: Sequence[Any], new: Sequence[Any], above: Above) -> 
     if repeated[0] != repeated[1]:
         yield _Leaf(f"{where}[] repeated", *repeated, above)
     for identity in ones | others:
-        yield from _nearest(where, ones.get(identity, [MISSING]), others.get(identity, [MISSING]), above)
+        found: list[list[_Leaf]] = []
+        for one, other in itertools.product(
+            ones.get(identity, [MISSING])[:SEVERAL], others.get(identity, [MISSING])[:SEVERAL]
+        ):
+            item = one if other is MISSING else other
+            label = str(item["metric"]) if isinstance(item, Mapping) and "metric" in item else ""
+            found.append(list(_values(f"{where}[{label}]", one, other, above)))
+        yield from min(found, key=len)
     single = {each for each in ones if len(ones[each]) == 1} & {each for each in others if len(others[each]) == 1}
     for first, second in zip(*([each for each in ids if each in single] for ids in (ones, others)), strict=True):
         if first != second:
@@ -417,15 +424,6 @@ def _by_identity(items: Sequence[Any]) -> dict[tuple[Any, ...], list[Any]]:
     for place, each in enumerate(items):
         found.setdefault(_identity(each, place), []).append(each)
     return found
-
-
-def _nearest(where: str, old: Sequence[Any], new: Sequence[Any], above: Above) -> Sequence[_Leaf]:
-    found: list[list[_Leaf]] = []
-    for one, other in itertools.product(old[:SEVERAL], new[:SEVERAL]):
-        item = one if other is MISSING else other
-        label = str(item["metric"]) if isinstance(item, Mapping) and "metric" in item else ""
-        found.append(list(_values(f"{where}[{label}]", one, other, above)))
-    return min(found, key=len)
 
 
 def _identity(item: Any, place: int) -> tuple[Any, ...]:

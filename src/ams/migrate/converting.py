@@ -137,9 +137,24 @@ class _Conversion:
     def run(self) -> Converted:
         self.convert_users()
         self._convert_projects()
-        self._convert_memberships()
+        for name, each in self._kept:
+            roles: dict[str, tuple[str, ...]] = {}
+            for entry in _items(each, "projects", dict):
+                project = self._projects.get(_text(entry, "project_uuid"))
+                if project is None:
+                    self._odd("membership", f"user {name}", "of a project that is gone is left out")
+                    continue
+                if project in roles:
+                    self._odd("second membership", f"user {name} in {project}", "the last one decides, as it did")
+                roles[project] = tuple(_texts(entry, "roles"))
+            self._done.memberships += [Membership(user=name, project=each, roles=of) for each, of in roles.items()]
         self._convert_schemas()
-        self._convert_topics()
+        days = _days(self._documents.daily_topic_msg_count, "project_uuid", "topic_name")
+        for old, place, several in self._grouped("topic", self._documents.topics):
+            if len(several) > 1:
+                self._odd("second topic", f"{place[0]}/{place[1]}", "both are one now: they shared their messages")
+            self._topics[old] = self._topic(place, several, kafka_topic(*old), days[old])
+        self._done.topics = list(self._topics.values())
         self._convert_subscriptions()
         self._convert_registrations()
         return self._done
@@ -174,7 +189,6 @@ class _Conversion:
         return None
 
     def _user(self, identity: str) -> str | None:
-        """Return the name of the user with an old uuid; None for one that is gone, and where none is named."""
         return self.users.get(identity) if identity else None
 
     def convert_users(self) -> None:
@@ -234,19 +248,6 @@ class _Conversion:
                 )
             )
 
-    def _convert_memberships(self) -> None:
-        for name, each in self._kept:
-            roles: dict[str, tuple[str, ...]] = {}
-            for entry in _items(each, "projects", dict):
-                project = self._projects.get(_text(entry, "project_uuid"))
-                if project is None:
-                    self._odd("membership", f"user {name}", "of a project that is gone is left out")
-                    continue
-                if project in roles:
-                    self._odd("second membership", f"user {name} in {project}", "the last one decides, as it did")
-                roles[project] = tuple(_texts(entry, "roles"))
-            self._done.memberships += [Membership(user=name, project=each, roles=of) for each, of in roles.items()]
-
     def _convert_schemas(self) -> None:
         others = {(_text(each, "project_uuid"), _text(each, "name")) for each in self._documents.schemas}
         names: set[tuple[str, str]] = set()
@@ -288,15 +289,6 @@ class _Conversion:
             self._odd(f"second {kind}", f"{project}/{name}", "is left out: the oldest of a name answered")
             return None
         return project, name
-
-    def _convert_topics(self) -> None:
-        """Of several of a name, which share a Kafka topic, the newest has schema and date; lists are united."""
-        days = _days(self._documents.daily_topic_msg_count, "project_uuid", "topic_name")
-        for old, place, several in self._grouped("topic", self._documents.topics):
-            if len(several) > 1:
-                self._odd("second topic", f"{place[0]}/{place[1]}", "both are one now: they shared their messages")
-            self._topics[old] = self._topic(place, several, kafka_topic(*old), days[old])
-        self._done.topics = list(self._topics.values())
 
     def _grouped(
         self, kind: str, documents: Sequence[Document]
@@ -490,7 +482,6 @@ def _texts(each: Document, name: str) -> list[str]:
 
 
 def _items(each: Document, name: str, kind: type[T]) -> list[T]:
-    """Return the items of one type in a list; null or missing where it was never given."""
     found = each.get(name)
     return [one for one in found if isinstance(one, kind)] if isinstance(found, list) else []
 

@@ -184,7 +184,6 @@ class Copying:
         await self._log.create(place, retention, label=label, origin=origin)
 
     async def _copy(self, topic: MovedTopic, oddities: list[Oddity], at_end: bool) -> tuple[Name, tuple[int, Loaded]]:
-        """Copy what is new of a topic; return how many messages that were, and its log."""
         place = self._places(topic)[-1]
         if await self._needs_new_log(place, topic):
             place = await self._begin_again(topic)
@@ -219,7 +218,6 @@ class Copying:
         return place
 
     def _unused(self, topic: MovedTopic) -> TopicId:
-        """Return an unused topic id. Ids of dropped logs are never used again."""
         for each in _identities(topic):
             if topic_id_text(each) not in self._notes.topics:
                 return each

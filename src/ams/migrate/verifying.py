@@ -217,8 +217,6 @@ def _standing(found: Converted) -> list[Subscription]:
 
 
 def _places(client: Client, subscriptions: Sequence[Subscription]) -> Iterator[Difference]:
-    """Compare where subscriptions stand; they may have gone on since."""
-
     def compare(each: Subscription) -> Difference | None:
         what = f"subscription {each.project}/{each.name}"
         try:
@@ -243,22 +241,17 @@ async def _topic(topic: MovedTopic, kafka: Kafka, client: Client) -> tuple[str, 
     except Refused as error:
         return _bounds(topic.bounds), error.message, 0
     try:
-        old = await _old(topic, oldest, kafka)
+        old, since = _Sum(topic), _since(topic)
+        async for batch in kafka.batches(topic.kafka, topic.bounds.first, topic.bounds.end):
+            kept = [each for each in batch if each.offset >= oldest or each.time >= since]
+            bodies = _bodies(b"[%b]" % b",".join([b"{%b}" % each.fragment for each in kept]))
+            pairs = zip(kept, bodies, strict=True)
+            old.add([(each.offset, publish_time(each.time), body.attributes, body.data) for each, body in pairs])
         return str(old), str(await new), old.count
     except Refused as error:
         return str(old), error.message, old.count
     finally:
         new.cancel()
-
-
-async def _old(topic: MovedTopic, oldest: int, kafka: Kafka) -> "_Sum":
-    old, since = _Sum(topic), _since(topic)
-    async for batch in kafka.batches(topic.kafka, topic.bounds.first, topic.bounds.end):
-        kept = [each for each in batch if each.offset >= oldest or each.time >= since]
-        bodies = _bodies(b"[%b]" % b",".join([b"{%b}" % each.fragment for each in kept]))
-        pairs = zip(kept, bodies, strict=True)
-        old.add([(each.offset, publish_time(each.time), body.attributes, body.data) for each, body in pairs])
-    return old
 
 
 def _new(topic: MovedTopic, oldest: int, client: Client) -> "_Sum":

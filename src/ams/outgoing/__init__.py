@@ -2,7 +2,6 @@
 
 guard    which addresses are connected to, and how they are found; which certificates are trusted
 client   HTTP requests through the guard
-sharing  single flight: one task for all who want the same
 
 GOCDB is not asked through here: `ams.provisioning.gocdb` does that itself, as the operator names the host.
 """

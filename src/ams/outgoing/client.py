@@ -113,12 +113,8 @@ class HttpClient:
 
         `ask` sends `at_once` requests to one host and port; more wait, within their own time.
         """
-        self._guard = guard
-        self._tls = tls
-        self._seconds = seconds
-        self._connect_seconds = connect_seconds
-        self._most_bytes = most_bytes
-        self._at_once = at_once
+        self._guard, self._tls, self._seconds, self._connect_seconds = guard, tls, seconds, connect_seconds
+        self._most_bytes, self._at_once = most_bytes, at_once
         self._idle: dict[Origin, list[_Connection]] = {}
         self._slots: dict[Origin, asyncio.Semaphore] = {}
         self.requests = 0
@@ -276,8 +272,7 @@ class _Connection(httpcore.AsyncNetworkStream):
     """A connection with httpcore's interface, for one request at a time. The caller sets the timeouts."""
 
     def __init__(self, reader: _Reader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
+        self._reader, self._writer = reader, writer
         self._read = 0
         self._before = 0  # bytes received before the last request
         self._can_be_kept = False

@@ -20,8 +20,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from ams.core.cache import ExpiringCache, LruCache
+from ams.core.coalescing import Shared
 from ams.core.errors import BadSettings
-from ams.outgoing.sharing import Shared
 
 T = TypeVar("T")
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -135,8 +135,7 @@ class Lookups:
     def __init__(
         self, find: Callable[[str, int], Sequence[str]] = _system_find, wait_seconds: float = WAIT_SECONDS
     ) -> None:
-        self._find = find
-        self._wait_seconds = wait_seconds
+        self._find, self._wait_seconds = find, wait_seconds
         self._places = asyncio.Semaphore(THREADS)
         self._slow_places = asyncio.Semaphore(SLOW_THREADS)
         self._answers: ExpiringCache[str, Sequence[str]] = ExpiringCache(REMEMBERED, KEEP_SECONDS, time.monotonic)

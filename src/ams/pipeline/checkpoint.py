@@ -119,7 +119,16 @@ def guard(work: Path, identity: Identity, *, accept_change: bool = False) -> Non
         beside = {each.name for each in work.iterdir()} - {LOCK, DEFINITION, SPARK_LOG, CHECKPOINT}
         # Before anything was read or written, mistakes in a definition can be mended.
         if beside or any((work / CHECKPOINT / "offsets").glob("[0-9]*")):
-            _compare(work, known, now, accept_change)
+            way_out = "give another folder with --work to begin anew"
+            for what in ("name", "project", "rows"):
+                if getattr(known, what) != getattr(now, what):
+                    changed = _changed(known.rows, now.rows) if what == "rows" else what
+                    raise ChangedDefinition(f"{work} was made by another definition ({changed} changed): {way_out}")
+            if not accept_change:
+                raise ChangedDefinition(
+                    f"{work} was made with other options ({_changed(known.options, now.options)} changed):"
+                    f" {way_out}, or --accept-change to go on with the new ones"
+                )
     if known != now:
         write(work / DEFINITION, identity)
 
@@ -150,19 +159,6 @@ def begin(work: Path, table: str) -> None:
 def write(path: Path, value: msgspec.Struct) -> None:
     """Replace a small file in one step, synced."""
     write_whole(Disk(), str(path), msgspec.json.format(msgspec.json.encode(value), indent=2))
-
-
-def _compare(work: Path, known: Identity, now: Identity, accept_change: bool) -> None:
-    way_out = "give another folder with --work to begin anew"
-    for what in ("name", "project", "rows"):
-        if getattr(known, what) != getattr(now, what):
-            changed = _changed(known.rows, now.rows) if what == "rows" else what
-            raise ChangedDefinition(f"{work} was made by another definition ({changed} changed): {way_out}")
-    if not accept_change:
-        raise ChangedDefinition(
-            f"{work} was made with other options ({_changed(known.options, now.options)} changed):"
-            f" {way_out}, or --accept-change to go on with the new ones"
-        )
 
 
 def _changed(known: Mapping[str, Any], now: Mapping[str, Any]) -> str:

@@ -88,7 +88,6 @@ class _Reader:
         self.reading = reading
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the messages of a partition."""
         part = partition.value
         if not isinstance(part, Part):  # Spark reads nothing by asking for one partition without a value
             return

@@ -109,8 +109,6 @@ def _arrow(chunks: Iterator[bytes]) -> Iterator[pa.RecordBatch]:
 
 
 class _Body:
-    """What pyarrow reads from, over the chunks of an answer."""
-
     closed = False
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
@@ -119,7 +117,6 @@ class _Body:
         self.last = b""  # the last bytes that were read, as many as mark the end
 
     def read(self, size: int = -1) -> bytes:
-        """Return so many bytes, fewer only at the end."""
         parts, missing = [], size
         while missing and (chunk := self._kept or next(self._chunks, b"")):
             parts.append(chunk[:missing])

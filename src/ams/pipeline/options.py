@@ -171,16 +171,8 @@ def shortened(text: str) -> str:
 
 
 READING = (
-    "topic",
-    "topicPattern",
-    "subscription",
-    "startingOffsets",
-    "startingTimestamp",
-    "endingOffsets",
-    "endingTimestamp",
-    "maxOffsetsPerTrigger",
-    "minPartitions",
-    "failOnDataLoss",
+    *("topic", "topicPattern", "subscription", "maxOffsetsPerTrigger", "minPartitions", "failOnDataLoss"),
+    *("startingOffsets", "startingTimestamp", "endingOffsets", "endingTimestamp"),
 )
 
 EARLIEST, LATEST = -2, -1  # stand for the oldest message kept and for the end in offsets, as in Spark's Kafka source
@@ -312,14 +304,8 @@ def _is_offset(value: object) -> bool:
 
 
 WRITING = (
-    "topic",
-    "orderBy",
-    "idempotencyKey",
-    "createTopics",
-    "maxRequestMessages",
-    "maxRequestBytes",
-    "keyWindow",
-    "checkpointLocation",
+    *("topic", "orderBy", "idempotencyKey", "createTopics", "maxRequestMessages", "maxRequestBytes"),
+    *("keyWindow", "checkpointLocation"),
 )
 KEY_WINDOW_SECONDS = 86400.0  # how long the service is believed to know idempotency keys, unless it is said otherwise
 

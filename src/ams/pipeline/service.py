@@ -69,13 +69,9 @@ class Service:
 
     def __init__(self, access: Access) -> None:
         self.access = access
+        policy = Patience(access.retry_seconds).policy
         self._client = Client(
-            access.endpoint,
-            access.token,
-            bearer=access.bearer,
-            ca=access.ca,
-            timeout=ANSWER_SECONDS,
-            retry=Patience(access.retry_seconds).policy,
+            access.endpoint, access.token, bearer=access.bearer, ca=access.ca, timeout=ANSWER_SECONDS, retry=policy
         )
         endpoint = transport.base(access.endpoint)
         trust = transport.trust(endpoint, access.ca, None, None)

@@ -75,7 +75,16 @@ def start(plan: Plan, setup: Setup) -> Ended:
         with _session(plan, setup) as spark:
             listen()  # Spark has taken the signals over
             run = Run(spark, setup.work, setup.source, setup.every, stopping, setup.say, skip_lost=setup.skip_lost)
-            return _work(plan, run)
+            stopped = False
+            try:
+                plan.run(run)
+            except Stopped:
+                stopped = True
+            except Exception as error:
+                raise explained(error) from error
+            done, (records, broken) = run.progress, run.counts()
+            stopped = stopped and run.every is None
+            return Ended(plan.name, done.messages, records, broken, run.expected(), done.batches, done.seconds, stopped)
 
 
 @contextmanager
@@ -96,19 +105,6 @@ def ends_told(name: str, stopping: threading.Event, log: Path) -> Iterator[None]
         if reason.endswith(KILLED):
             raise Interrupted(f"{name} was ended by Spark's master: {reason}; {after}") from error
         raise Failed(f"Spark gave up: {reason} ({log} and the logs of executors say why)") from error
-
-
-def _work(plan: Plan, run: Run) -> Ended:
-    stopped = False
-    try:
-        plan.run(run)
-    except Stopped:
-        stopped = True
-    except Exception as error:
-        raise explained(error) from error
-    done, (records, broken) = run.progress, run.counts()
-    stopped = stopped and run.every is None
-    return Ended(plan.name, done.messages, records, broken, run.expected(), done.batches, done.seconds, stopped)
 
 
 @contextmanager

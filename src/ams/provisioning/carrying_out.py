@@ -162,7 +162,6 @@ class CarryingOut:
             self.tokens.keep(user)
 
     def _member(self, step: Step, project: str, name: str, said: Fields) -> None:
-        """Make a user a member; an unknown user is made. A project_admin may do both."""
         if step.change is Change.ALTER:
             self._send(wire.update_member(project, name, said["roles"]))
             return

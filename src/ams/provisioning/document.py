@@ -327,7 +327,6 @@ class _Reading:
         return Declared(self._fields, self._places, [*self._references, *bound], frozenset(self._sections))
 
     def document(self, root: Value, folder: str) -> None:
-        """Read one file; names of files in it are relative to `folder`."""
         said = root.mapping(("users", "projects", "issuers", "service_types", "bindings"))
         for name, value in _section(said, "users"):
             self._user(name, value, folder)
@@ -413,7 +412,6 @@ class _Reading:
         return [(Key(kind, project, name), value) for name, value in _section(said, section, is_one)]
 
     def _refer(self, project: str, value: Value) -> None:
-        """Remember which resources a topic or subscription names."""
         said = value.mapping()
         push = said["push"].mapping() if "push" in said else {}
         named = [(said.get("topic"), Kind.TOPIC), (said.get("schema"), Kind.SCHEMA)]
@@ -434,7 +432,6 @@ class _Reading:
 def _section(
     said: Mapping[str, Value], section: str, is_one: Callable[[str], bool] = is_name, rule: str = NAME_RULE
 ) -> list[tuple[str, Value]]:
-    """Return the names and values of a section; raise `BadDocument` for a bad name (HTTP contract 2)."""
     found = said[section].mapping() if section in said else {}
     for name, value in found.items():
         if not is_one(name):

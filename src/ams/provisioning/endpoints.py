@@ -232,7 +232,6 @@ class _Bound:
 
 
 def _serve(each: Entitled, bound: _Bound, made: Declaration, target: Target, role: str) -> None:
-    """Declare a user and a binding for an endpoint (steps 6 to 10)."""
     endpoint, binding = str(each.endpoint), bound.names.get(each.dn)
     user = bound.users.get(binding, "") if binding else each.name
     if binding and not user and not is_of_endpoint(binding):
@@ -256,7 +255,6 @@ def _serve(each: Entitled, bound: _Bound, made: Declaration, target: Target, rol
 def _give_topics(
     served: Sequence[Entitled], existing: Existing, made: Declaration, project: str, consumer: str
 ) -> None:
-    """Declare topics, subscriptions and entries of access lists (steps 11a and 11b)."""
     topics, subscriptions = existing.of(Kind.TOPIC), existing.of(Kind.SUBSCRIPTION)
     allowed: dict[str, dict[str, None]] = {}
     owners: dict[str, Entitled] = {}

@@ -201,20 +201,17 @@ class _State:
         for project in self._declared.projects:
             yield from self._project(project)
         if self._declared.concerns_authn:
-            yield from self._authn()
-
-    def _authn(self) -> Iterator[tuple[Key, Fields]]:
-        # All service types, and of the rest what belongs to declared ones.
-        types = self._ask(authn.list_service_types()).service_types
-        for each in types:
-            yield Key(Kind.SERVICE_TYPE, "", each.name), _shown(each, SERVICE_TYPE)
-        names = {each.uuid: each.name for each in types}
-        if any(kind is Kind.AUTH_METHOD for _, kind in self._kinds):
-            for method in self._ask(authn.list_auth_methods()).auth_methods:
-                fields = {"port": method.port, "headers": tuple(method.headers)}
-                yield Key(Kind.AUTH_METHOD, names.get(method.service_uuid, ""), method.host), fields
-        if ("", Kind.BINDING) in self._kinds:
-            yield from self._bindings(names)
+            # All service types, and of the rest what belongs to declared ones.
+            types = self._ask(authn.list_service_types()).service_types
+            for each in types:
+                yield Key(Kind.SERVICE_TYPE, "", each.name), _shown(each, SERVICE_TYPE)
+            names = {each.uuid: each.name for each in types}
+            if any(kind is Kind.AUTH_METHOD for _, kind in self._kinds):
+                for method in self._ask(authn.list_auth_methods()).auth_methods:
+                    fields = {"port": method.port, "headers": tuple(method.headers)}
+                    yield Key(Kind.AUTH_METHOD, names.get(method.service_uuid, ""), method.host), fields
+            if ("", Kind.BINDING) in self._kinds:
+                yield from self._bindings(names)
 
     def _bindings(self, names: Mapping[str, str]) -> Iterator[tuple[Key, Fields]]:
         # Bindings that are declared, or of declared service types, and the users that are bound.

@@ -14,8 +14,7 @@ messages    from what is published to what is stored, and from what is stored to
 publisher, subscriber, leasing, streaming, schemas, iam
             the methods of each service: `rpcs` of each lists them
 rest        requests of HTTP/1.1 as calls of these methods; errors in Google's envelope
-bindings    which HTTP request is which method
+bindings    which HTTP request is which method, and the description from which clients make theirs
 transcoding from JSON to requests, and from answers to JSON
-discovery   the description from which clients make their methods
 server      the port: limits, start and stop, of both transports
 """

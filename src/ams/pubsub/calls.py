@@ -81,14 +81,10 @@ ChangeRpc = partial(Rpc, is_change=True)
 
 
 class EmulatorDoor:
-    """Lets everybody on this machine in, as an administrator, and makes projects when they are first named.
-
-    Its methods are those of `Gate`, which lets in whose token allows it.
-    """
+    """Instead of `Gate`: lets everybody on this machine in as an administrator, and makes projects when first named."""
 
     def __init__(self, registry: Registry, projects: Projects) -> None:
-        self._registry = registry
-        self._projects = projects
+        self._registry, self._projects = registry, projects
 
     def known(self, headers: Headers, query: bytes) -> str | None:
         """Return the id of the caller, who is no user."""
@@ -141,19 +137,11 @@ class Calls:
         to come, `most_payload` how many bytes it may have. `ended` counts calls by their codes. With `only_proxies` no
         others are answered.
         """
-        self._door = door
-        self._auditor = auditor
-        self._bodies = bodies
-        self._new_id = new_id
-        self._ended = ended
-        self._unread = unread
+        self._door, self._auditor, self._bodies, self._new_id = door, auditor, bodies, new_id
+        self._ended, self._unread, self._seconds, self.most_payload = ended, unread, seconds, most_payload
+        self._proxies, self._only_proxies, self._relay = proxies, only_proxies, relay
         most = max(most, 2)
         self._logins, self._calls, self._streams = FairShare[str](most), FairShare[str](most), FairShare[str](most)
-        self._seconds = seconds
-        self.most_payload = most_payload
-        self._proxies = proxies
-        self._only_proxies = only_proxies
-        self._relay = relay
 
     async def admit(self, context: Context, scope: Scope, action: str, name: Name) -> Call:
         """Let a call in; raise as `Admission.admit`, and `RateLimited`."""
@@ -220,10 +208,7 @@ class Calls:
     def stream(
         self, method: str, act: Callable[[Context, Scope], Awaitable[None]]
     ) -> "grpc.RpcMethodHandler[Any, Any]":
-        """Return the handler of a method with two streams.
-
-        `act` lets callers in by itself (`admit`), and reads requests (`read`), which come as they were sent.
-        """
+        """Return the handler of a method with two streams; `act` lets callers in, and reads requests as they come."""
 
         async def answer(_: Any, context: Context) -> None:
             scope = self._begin(context, method)

@@ -1,6 +1,6 @@
 """One table from our errors to codes and texts of Google's.
 
-Clients decide by the code alone, with three exceptions: what `InvalidAckIds` says of each id, and two texts that are
+Clients decide by the code alone, with three exceptions: what `FailedAckIds` says of each id, and two texts that are
 never sent from here. Scripts match the texts of a resource that is missing or there already, so these are Google's.
 """
 
@@ -17,10 +17,14 @@ from ams.core import errors, parallel_options
 
 DETAILS = "grpc-status-details-bin"
 _DOMAIN, _REASON = "pubsub.googleapis.com", "EXACTLY_ONCE_ACKID_FAILURE"
-PERMANENT = "PERMANENT_FAILURE_INVALID_ACK_ID"
+PERMANENT, UNORDERED = "PERMANENT_FAILURE_INVALID_ACK_ID", "TRANSIENT_FAILURE_UNORDERED_ACK_ID"
 _INVALID_ACK_IDS = (
     "Some acknowledgement ids in the request were invalid. This could be because the acknowledgement ids have expired"
     " or the acknowledgement ids were malformed."
+)
+_UNORDERED_ACK_IDS = (
+    "Some acknowledgement ids in the request were out of order: an earlier message of their ordering key is not"
+    " acknowledged yet."
 )
 MOST_NAMED = 7_000  # bytes of ids that an error names, which is less than the 8 KiB that clients take by default
 _FRAME = 8  # bytes around an id there
@@ -71,21 +75,23 @@ class Missing(errors.NotFound):
         self.leaf = leaf
 
 
-class InvalidAckIds(errors.AckTimeout):
-    """With exactly-once delivery: these ids count no more; what was asked for the others is done.
+class FailedAckIds(errors.AckTimeout):
+    """With exactly-once delivery: these ids count no more, or not yet; what was asked for the others is done.
 
-    Unless all ids of the call are named it is ABORTED: the libraries for Python, Go and Node ask again then for those
-    that are not, and learn that they are done, or are told of more that are not; they take any other code for a failure
-    of all. The library for Java takes all that are not named for done, whatever the code.
+    Unless all ids of the call are named and count no more it is ABORTED: the libraries for Python, Go and Node ask
+    again then for those that are not, and learn that they are done, or are told of more that are not; they take any
+    other code for a failure of all. The library for Java takes all that are not named for done, whatever the code.
     """
 
-    def __init__(self, ids: Sequence[str], asked: Sequence[str] = (), *, names_all: bool = False) -> None:
-        """`asked` are all ids of the call; without `names_all` as many of those that failed are named as fit."""
-        super().__init__(_INVALID_ACK_IDS)
-        self.ids = ids
-        ends = itertools.accumulate(len(each) + len(PERMANENT) + _FRAME for each in ids)
-        self.named = ids if names_all else ids[: sum(1 for end in ends if end <= MOST_NAMED)]
-        self.code = Code.INVALID_ARGUMENT if set(self.named) >= set(asked) else Code.ABORTED
+    def __init__(self, reasons: Mapping[str, str], asked: Sequence[str] = (), *, names_all: bool = False) -> None:
+        """`reasons`: why each id failed. `asked`: all ids of the call. Without `names_all` as many are named as fit."""
+        super().__init__(_INVALID_ACK_IDS if PERMANENT in reasons.values() else _UNORDERED_ACK_IDS)
+        self.reasons = reasons
+        ends = itertools.accumulate(len(each) + len(reason) + _FRAME for each, reason in reasons.items())
+        fit = len(reasons) if names_all else sum(1 for end in ends if end <= MOST_NAMED)
+        self.named = dict(itertools.islice(reasons.items(), fit))
+        gone = {each for each, reason in self.named.items() if reason == PERMANENT}
+        self.code = Code.INVALID_ARGUMENT if gone >= set(asked) else Code.ABORTED
 
 
 class Refusal(NamedTuple):
@@ -104,14 +110,14 @@ def refusal(error: BaseException, leaf: str = "", *, on_stream: bool = False) ->
     """
     code, text = _said(error, leaf, on_stream=on_stream)
     text = text[:MOST_TEXT]
-    named = error.named if isinstance(error, InvalidAckIds) else ()
+    named = error.named if isinstance(error, FailedAckIds) else {}
     return Refusal(code, text, ((DETAILS, _details(code, text, named)),))
 
 
 def _said(error: BaseException, leaf: str, *, on_stream: bool) -> tuple[grpc.StatusCode, str]:
     if isinstance(error, NotSupported):
         return Code.UNIMPLEMENTED, error.message
-    if isinstance(error, InvalidAckIds):
+    if isinstance(error, FailedAckIds):
         return error.code, error.message
     if isinstance(error, MemoryError):
         return Code.UNAVAILABLE, "Too little memory for this request now"
@@ -129,11 +135,10 @@ def _said(error: BaseException, leaf: str, *, on_stream: bool) -> tuple[grpc.Sta
     return code, TEXTS.get(error.message, error.message)
 
 
-def _details(code: grpc.StatusCode, text: str, invalid_ids: Sequence[str]) -> bytes:
+def _details(code: grpc.StatusCode, text: str, failed_ids: Mapping[str, str]) -> bytes:
     status = status_pb2.Status(code=code.value[0], message=text)
-    if invalid_ids:
-        metadata = dict.fromkeys(invalid_ids, PERMANENT)
-        status.details.add().Pack(error_details_pb2.ErrorInfo(reason=_REASON, domain=_DOMAIN, metadata=metadata))
+    if failed_ids:
+        status.details.add().Pack(error_details_pb2.ErrorInfo(reason=_REASON, domain=_DOMAIN, metadata=failed_ids))
     found: bytes = status.SerializeToString()
     return found
 

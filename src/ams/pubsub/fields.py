@@ -126,10 +126,7 @@ def page_request(request: Message) -> PageRequest:
 
 
 def mask(request: Message, kind: str, known: Collection[str], changeable: Collection[str]) -> Collection[str]:
-    """Return the first parts of the paths of an update mask.
-
-    Raises `InvalidInput` for none, for one that is no field of a `kind`, and for one that cannot change.
-    """
+    """Return first parts of an update mask's paths; raise `InvalidInput` for none, unknown and unchangeable ones."""
     where = f"Update{kind}Request"
     if not request.update_mask.paths:
         raise InvalidInput(f"The update_mask in the {where} must be set, and must contain a non-empty paths list.")

@@ -50,21 +50,20 @@ class _Kind(NamedTuple):
     member: str = ""  # the role in the project of those whom the list binds
 
 
+def _permissions(kind: str, **actions: str) -> Mapping[str, str]:
+    return {f"pubsub.{kind}.{name}": action for name, action in actions.items()}
+
+
 _KINDS: Mapping[str, _Kind] = {
     TOPICS: _Kind(
         "roles/pubsub.publisher",
         "topics:acl",
         "topics:modifyAcl",
-        {
-            "pubsub.topics.get": "topics:show",
-            "pubsub.topics.publish": "topics:publish",
-            "pubsub.topics.update": "topics:modifyRetention",
-            "pubsub.topics.delete": "topics:delete",
-            "pubsub.topics.attachSubscription": "subscriptions:create",
-            "pubsub.topics.detachSubscription": "subscriptions:detach",
-            "pubsub.topics.getIamPolicy": "topics:acl",
-            "pubsub.topics.setIamPolicy": "topics:modifyAcl",
-        },
+        _permissions(
+            TOPICS, get="topics:show", publish="topics:publish", update="topics:modifyRetention",
+            delete="topics:delete", attachSubscription="subscriptions:create",
+            detachSubscription="subscriptions:detach", getIamPolicy="topics:acl", setIamPolicy="topics:modifyAcl",
+        ),
         "pubsub.topics.publish",
         PUBLISHER,
     ),
@@ -72,14 +71,10 @@ _KINDS: Mapping[str, _Kind] = {
         "roles/pubsub.subscriber",
         "subscriptions:acl",
         "subscriptions:modifyAcl",
-        {
-            "pubsub.subscriptions.get": "subscriptions:show",
-            "pubsub.subscriptions.consume": "subscriptions:pull",
-            "pubsub.subscriptions.update": "subscriptions:update",
-            "pubsub.subscriptions.delete": "subscriptions:delete",
-            "pubsub.subscriptions.getIamPolicy": "subscriptions:acl",
-            "pubsub.subscriptions.setIamPolicy": "subscriptions:modifyAcl",
-        },
+        _permissions(
+            SUBSCRIPTIONS, get="subscriptions:show", consume="subscriptions:pull", update="subscriptions:update",
+            delete="subscriptions:delete", getIamPolicy="subscriptions:acl", setIamPolicy="subscriptions:modifyAcl",
+        ),
         "pubsub.subscriptions.consume",
         CONSUMER,
     ),
@@ -87,27 +82,21 @@ _KINDS: Mapping[str, _Kind] = {
         "",
         "snapshots:show",
         "snapshots:create",
-        {
-            "pubsub.snapshots.get": "snapshots:show",
-            "pubsub.snapshots.seek": "subscriptions:seek",
-            "pubsub.snapshots.update": "snapshots:create",
-            "pubsub.snapshots.delete": "snapshots:delete",
-        },
+        _permissions(
+            SNAPSHOTS, get="snapshots:show", seek="subscriptions:seek", update="snapshots:create",
+            delete="snapshots:delete",
+        ),
     ),
     SCHEMAS: _Kind(
         "",
         "schemas:show",
         "schemas:update",
-        {
-            "pubsub.schemas.get": "schemas:show",
-            "pubsub.schemas.attach": "topics:attachSchema",
-            "pubsub.schemas.commit": "schemas:update",
-            "pubsub.schemas.rollback": "schemas:update",
-            "pubsub.schemas.validate": "schemas:validateMessage",
-            "pubsub.schemas.delete": "schemas:delete",
-        },
+        _permissions(
+            SCHEMAS, get="schemas:show", attach="topics:attachSchema", commit="schemas:update",
+            rollback="schemas:update", validate="schemas:validateMessage", delete="schemas:delete",
+        ),
     ),
-}
+}  # fmt: skip
 
 
 class IamRpcs:
@@ -116,14 +105,10 @@ class IamRpcs:
     def __init__(
         self, registry: Registry, topics: Topics, subscriptions: Subscriptions, snapshots: Snapshots, schemas: Schemas
     ) -> None:
-        self._registry = registry
-        self._topics = topics
-        self._subscriptions = subscriptions
-        self._snapshots = snapshots
-        self._schemas = schemas
+        self._registry, self._topics, self._subscriptions = registry, topics, subscriptions
+        self._snapshots, self._schemas = snapshots, schemas
 
     def rpcs(self) -> list[Rpc]:
-        """Return the methods."""
         return [
             Rpc("GetIamPolicy", pb.GetIamPolicyRequest, lambda each: _kind(each).shows, _resource, self.get),
             ChangeRpc("SetIamPolicy", pb.SetIamPolicyRequest, lambda each: _kind(each).changes, _resource, self.set),
@@ -131,13 +116,11 @@ class IamRpcs:
         ]
 
     async def get(self, call: Call, request: Message) -> Message:
-        """Show the policy."""
         version = request.options.requested_policy_version
         _check_version(version, "requested_policy_version")
         return _shown(_KINDS[call.name.kind].role, await self._policy(call), version)
 
     async def set(self, call: Call, request: Message) -> Message:
-        """Replace the policy, unless the mask names other fields only."""
         kind, etag = _KINDS[call.name.kind], request.policy.etag
         before = await self._policy(call)
         expected = Precondition(frozenset({etag.decode("latin-1")})) if etag else ANY_VERSION

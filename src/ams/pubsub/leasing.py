@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
 
 from ams.access.rates import QuotaSlots
@@ -11,7 +12,7 @@ from ams.core.names import SubscriptionName
 from ams.pubsub import messages
 from ams.pubsub import protos as pb
 from ams.pubsub.calls import Call, Rpc
-from ams.pubsub.errors import InvalidAckIds
+from ams.pubsub.errors import PERMANENT, UNORDERED, FailedAckIds
 from ams.pubsub.fields import OF_SUBSCRIPTION
 from ams.pubsub.protos import Message
 from ams.pubsub.requests import AGENT, Context, is_secure
@@ -36,8 +37,7 @@ class Leases:
     """Finds the subscription of a consumer's call, and settles ids by the rules of its kind."""
 
     def __init__(self, deliverer: Deliverer, working: Working) -> None:
-        self.deliverer = deliverer
-        self.working = working
+        self.deliverer, self.working = deliverer, working
 
     async def subscription(self, call: Call) -> Subscription:
         """Return the parallel subscription that the caller may consume; raise `NotFound`, `Conflict`, `NotAllowed`."""
@@ -69,20 +69,24 @@ class Leases:
         """Settle each id for itself; raise `InvalidInput` for one that cannot be read, and then nothing is done."""
         left = _read(ids)
         failed: list[AckId] = []
+        out_of_order: AbstractSet[AckId] = frozenset()
         while left:
             try:
                 await settle(left)
                 break
             except LateIds as late:  # the others are done
                 failed += late.ids
+                out_of_order = late.out_of_order
                 break
             except NeverGiven as error:  # nothing is done
                 failed += error.ids
                 left = without(left, error.ids)
         options = subscription.parallel
         if failed and options is not None and options.enable_exactly_once_delivery:
-            texts = [f"{each.offset}-{each.hand_out}" for each in failed]
-            raise InvalidAckIds(texts, ids, names_all=takes_long_errors(call.context))
+            reasons = {
+                f"{each.offset}-{each.hand_out}": UNORDERED if each in out_of_order else PERMANENT for each in failed
+            }
+            raise FailedAckIds(reasons, ids, names_all=takes_long_errors(call.context))
 
 
 def _read(ids: Sequence[str]) -> AckIds:
@@ -111,11 +115,9 @@ class LeasingRpcs:
     """Methods of the service Subscriber for single consumers' calls."""
 
     def __init__(self, leases: Leases, waiting: QuotaSlots) -> None:
-        self._leases = leases
-        self._waiting = waiting
+        self._leases, self._waiting = leases, waiting
 
     def rpcs(self) -> list[Rpc]:
-        """Return the methods."""
         return [
             Rpc("Pull", pb.PullRequest, "subscriptions:pull", OF_SUBSCRIPTION, self.pull),
             Rpc("Acknowledge", pb.AcknowledgeRequest, "subscriptions:acknowledge", OF_SUBSCRIPTION, self.acknowledge),
@@ -129,7 +131,6 @@ class LeasingRpcs:
         ]
 
     async def pull(self, call: Call, request: Message) -> Message:
-        """Lease messages; without `return_immediately` wait a while for a first one."""
         if request.max_messages <= 0:
             raise InvalidInput("You have passed an invalid argument to the service (argument=max_messages).")
         subscription = await self._leases.subscription(call)
@@ -155,14 +156,12 @@ class LeasingRpcs:
         return pb.PullResponse(received_messages=messages.received(lots, with_attempt=counts))
 
     async def acknowledge(self, call: Call, request: Message) -> Message:
-        """Acknowledge messages, each for itself; durable when this returns."""
         check_ids(request, request.ack_ids)
         subscription = await self._leases.subscription(call)
         await self._leases.acknowledge(call, subscription, request.ack_ids)
         return pb.Empty()
 
     async def modify_deadline(self, call: Call, request: Message) -> Message:
-        """Let leases end at another time, or give messages back."""
         check_seconds(request.ack_deadline_seconds)
         check_ids(request, request.ack_ids)
         subscription = await self._leases.subscription(call)

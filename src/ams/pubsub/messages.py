@@ -19,10 +19,7 @@ _TRACING = frozenset({"googclient_traceparent", "googclient_tracestate", "googcl
 
 
 def published(request: protos.Message, most: int) -> Sequence[Message]:
-    """Return the messages of a publish request of at most so many bytes.
-
-    Raises `InvalidInput` or `TooLarge` beyond that, and beyond any of Google's limits.
-    """
+    """Return a publish request's messages; raise `InvalidInput`, `TooLarge` beyond `most` bytes or Google's limits."""
     if not request.messages:
         raise InvalidInput("The value for message_count is too small. You must pass at least 1 message.")
     if len(request.messages) > MOST_MESSAGES:

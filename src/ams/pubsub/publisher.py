@@ -38,7 +38,6 @@ class PublisherRpcs:
     _most_bytes: int  # of a publish request, and so of one message
 
     def rpcs(self) -> list[Rpc]:
-        """Return the methods."""
         listed = "subscriptions:listByTopic"
         return [
             ChangeRpc("CreateTopic", pb.Topic, "topics:create", _named, self.create),
@@ -68,7 +67,6 @@ class PublisherRpcs:
         return resources.shown_topic(call.project, made)
 
     async def update(self, call: Call, request: Message) -> Message:
-        """Change what the mask names."""
         changed = fields.mask(request, "Topic", resources.TOPIC_FIELDS, resources.TOPIC_CHANGES)
         fields.refuse(request.topic, resources.TOPIC_REFUSED)
         name = TopicName(call.name.leaf)
@@ -86,7 +84,6 @@ class PublisherRpcs:
         return resources.shown_topic(call.project, topic)
 
     async def get(self, call: Call, request: Message) -> Message:
-        """Show a topic."""
         topic = await self._topics.show(call.caller, TopicName(call.name.leaf))
         return resources.shown_topic(call.project, topic)
 
@@ -111,36 +108,30 @@ class PublisherRpcs:
         return settings.schema, SchemaUse(encoding, first, last)
 
     async def list(self, call: Call, request: Message) -> Message:
-        """Show a page of the project's topics."""
         page = await self._topics.list(call.caller, fields.page_request(request))
         shown = [resources.shown_topic(call.project, each) for each in page.items]
         return pb.ListTopicsResponse(topics=shown, next_page_token=page.next_token)
 
     async def list_subscriptions(self, call: Call, request: Message) -> Message:
-        """Return the names of a topic's subscriptions."""
         topic, wanted = TopicName(call.name.leaf), fields.page_request(request)
         page = await self._topics.attached_subscriptions(call.caller, topic, wanted)
         shown = [Name(call.project, SUBSCRIPTIONS, each).path for each in page.items]
         return pb.ListTopicSubscriptionsResponse(subscriptions=shown, next_page_token=page.next_token)
 
     async def list_snapshots(self, call: Call, request: Message) -> Message:
-        """Return the names of a topic's snapshots."""
         page = await self._snapshots.of_topic(call.caller, TopicName(call.name.leaf), fields.page_request(request))
         shown = [Name(call.project, SNAPSHOTS, each).path for each in page.items]
         return pb.ListTopicSnapshotsResponse(snapshots=shown, next_page_token=page.next_token)
 
     async def delete(self, call: Call, request: Message) -> Message:
-        """Remove a topic; its subscriptions stay."""
         await self._topics.delete(call.caller, TopicName(call.name.leaf))
         return pb.Empty()
 
     async def detach(self, call: Call, request: Message) -> Message:
-        """Let a subscription get nothing any more."""
         await self._subscriptions.detach(call.caller, SubscriptionName(call.name.leaf))
         return pb.DetachSubscriptionResponse()
 
     async def publish(self, call: Call, request: Message) -> Message:
-        """Store messages; they are durable when this returns."""
         topic = await self._publisher.topic(call.caller, TopicName(call.name.leaf))
         appended = await self._publisher.publish(
             topic, messages.published(request, self._most_bytes), project=call.project, is_measured=True

@@ -1,4 +1,4 @@
-"""Relaying: forwarding over gRPC (`ams.cluster.forwarding`). Calls go on as they came, and answers come back."""
+"""Relaying: forwarding over gRPC (`ams.cluster.ownership`). Calls go on as they came, and answers come back."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 import grpc
 
-from ams.cluster.forwarding import OwnerRequests
+from ams.cluster.ownership import OwnerRequests
 from ams.core.errors import Overloaded, OwnedElsewhere
 from ams.core.names import SubscriptionId
 from ams.pubsub.errors import DETAILS, Refusal, end

@@ -22,9 +22,8 @@ from ams.http.app import REQUEST_ID, good_id
 from ams.http.asgi import JSON, Receive, Send, answer, query_value
 from ams.http.limits import Bodies, ClientLeft, gone
 from ams.outgoing.guard import Network
-from ams.pubsub.bindings import ROUTES, WHOLE, Binding, field_in, shape_of
+from ams.pubsub.bindings import ROUTES, WHOLE, Binding, describe, field_in, shape_of
 from ams.pubsub.calls import Calls, Rpc
-from ams.pubsub.discovery import describe
 from ams.pubsub.errors import DETAILS, Refusal, current_task, refusal
 from ams.pubsub.protos import Message
 from ams.pubsub.requests import API_KEY, MOST_REQUEST, USUAL_KEY, Scope, note_address, read, usual_headers
@@ -124,10 +123,7 @@ class Rest:
         self._calls = calls
         self._rpcs = {rpc.name: (service, rpc) for service, rpcs in services.items() for rpc in rpcs}
         self._requests = tuple((name, rpc.request) for name, (_, rpc) in self._rpcs.items())
-        self._bodies = bodies
-        self._new_id = new_id
-        self._proxies = proxies
-        self._is_open = is_open
+        self._bodies, self._new_id, self._proxies, self._is_open = bodies, new_id, proxies, is_open
         self._scheme = "http" if is_open else "https"
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:

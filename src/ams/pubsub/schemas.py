@@ -43,7 +43,6 @@ class SchemaRpcs:
         self._schemas = schemas
 
     def rpcs(self) -> list[Rpc]:
-        """Return the methods."""
         change, check = "schemas:update", "schemas:validateMessage"
         return [
             ChangeRpc("CreateSchema", pb.CreateSchemaRequest, "schemas:create", _new, self.create),
@@ -59,7 +58,6 @@ class SchemaRpcs:
         ]
 
     async def create(self, call: Call, request: Message) -> Message:
-        """Make a schema."""
         fields.check_new_name(call.name)
         details = _details(request.schema)
         return _shown(call, await self._schemas.create(call.caller, SchemaName(call.name.leaf), details), _FULL)
@@ -70,7 +68,6 @@ class SchemaRpcs:
         return _shown(call, await self._find(call, call.name.leaf, revision), _view(request, _FULL))
 
     async def list(self, call: Call, request: Message) -> Message:
-        """Show a page of the project's schemas, by name."""
         wanted, view = fields.page_request(request), _view(request, _BASIC)
         if wanted.token and not is_resource_name(wanted.token):
             raise InvalidInput("Invalid page token")
@@ -80,7 +77,6 @@ class SchemaRpcs:
         return _fill(pb.ListSchemasResponse(), shown, found, lambda last: last.name)
 
     async def list_revisions(self, call: Call, request: Message) -> Message:
-        """Show a page of the revisions of a schema, the newest first."""
         wanted, view = fields.page_request(request), _view(request, _BASIC)
         token = wanted.token
         if token and not (token.isascii() and token.isdigit() and len(token) <= _MOST_DIGITS):
@@ -92,7 +88,6 @@ class SchemaRpcs:
         return _fill(pb.ListSchemaRevisionsResponse(), shown, found, lambda last: str(last.revision))
 
     async def commit(self, call: Call, request: Message) -> Message:
-        """Make a new revision."""
         schema = await self._schemas.show(call.caller, SchemaName(call.name.leaf))
         details = _details(request.schema)
         if schema.content.type != details.type:
@@ -101,24 +96,20 @@ class SchemaRpcs:
         return _shown(call, await self._schemas.update(call.caller, schema, details), _FULL)
 
     async def roll_back(self, call: Call, request: Message) -> Message:
-        """Make a new revision that says what an older one said."""
         old = await self._find(call, call.name.leaf, _said_revision(request.revision_id))
         await self._check_room(call, old.name)
         return _shown(call, await self._schemas.roll_back(call.caller, old.name, old.revision), _FULL)
 
     async def delete_revision(self, call: Call, request: Message) -> Message:
-        """Remove a revision; show the schema at the newest one left."""
         revision = _said_revision(request.name.partition("@")[2] or request.revision_id)
         old = await self._find(call, call.name.leaf, revision)
         return _shown(call, await self._schemas.delete_revision(call.caller, old.name, old.revision), _FULL)
 
     async def delete(self, call: Call, request: Message) -> Message:
-        """Remove a schema with all its revisions."""
         await self._schemas.delete(call.caller, SchemaName(call.name.leaf))
         return pb.Empty()
 
     async def validate(self, call: Call, request: Message) -> Message:
-        """Ask whether this could be made a schema."""
         if request.schema.name:
             fields.read_name(request.schema.name, SCHEMAS)
         await self._schemas.check(call.caller.here.id, _content(request.schema))
@@ -198,10 +189,7 @@ def _details(schema: Message) -> SchemaBody:
 def _fill(
     answer: Message, shown: Sequence[Message], found: Sequence[Schema], token: Callable[[Schema], str]
 ) -> Message:
-    """Return an answer with as many of these as clients take at a time, one at least.
-
-    `found` has the same ones, and more where there are more; `token` says where the next page goes on after one.
-    """
+    """Return an answer with as many of `found` as clients take, one at least; `token` makes the next page's token."""
     page = next(iter(in_answers(shown, PART)), [])
     answer.schemas.extend(page)
     if len(page) < len(found):

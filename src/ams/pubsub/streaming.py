@@ -11,7 +11,7 @@ at once; every response has the subscription's properties; a stream is never end
 import asyncio
 import contextlib
 from collections import OrderedDict
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import NamedTuple
 
 import grpc
@@ -24,7 +24,7 @@ from ams.core.names import Offset, SubscriptionId
 from ams.http.limits import ClientLeft
 from ams.pubsub import fields, messages, protos
 from ams.pubsub.calls import Call, Calls
-from ams.pubsub.errors import InvalidAckIds
+from ams.pubsub.errors import UNORDERED, FailedAckIds
 from ams.pubsub.fields import SUBSCRIPTIONS
 from ams.pubsub.leasing import PART, Leases, check_seconds, check_size
 from ams.pubsub.protos import Message
@@ -58,10 +58,7 @@ class Streams:
 
     def __init__(self, leases: Leases, calls: Calls, slots: QuotaSlots, relay: Relays | None = None) -> None:
         """`slots` are those of projects for streams; `relay` is needed where other nodes own subscriptions."""
-        self._slots = slots
-        self._relay = relay
-        self._leases = leases
-        self._calls = calls
+        self._slots, self._relay, self._leases, self._calls = slots, relay, leases, calls
         self._spreads: dict[SubscriptionId, _Spread] = {}
         self._is_stopping = False
 
@@ -128,8 +125,7 @@ class _Spread:
     """The one task that pulls for all streams of a subscription on this node, and gives each messages in turn."""
 
     def __init__(self, leases: Leases, call: Call, subscription: Subscription) -> None:
-        self.subscription = subscription
-        self._leases = leases
+        self.subscription, self._leases = subscription, leases
         self._path = call.name.path
         self._project = call.project
         self._project_id = call.caller.here.id
@@ -159,7 +155,8 @@ class _Spread:
         self._turns.pop(stream, None)
 
     def offer(self, stream: "_Stream") -> None:
-        if stream.may_get and stream in self.streams and stream not in self._turns:
+        is_waiting = stream in self._turns and not stream.window.ready
+        if stream.may_get and stream in self.streams and not is_waiting:
             self._turns[stream] = None
             self._sooner.set()
 
@@ -207,7 +204,7 @@ class _Spread:
         self._sooner.clear()
         idle: dict[str, None] = {}  # users for whom there is nothing: not for any stream of theirs
         for stream in list(self._turns):
-            if stream.holder in idle:
+            if stream.holder in idle and not stream.window.ready:
                 continue
             if not stream.may_get:
                 self._turns.pop(stream, None)
@@ -254,9 +251,7 @@ class _Spread:
 
 class _Stream:
     def __init__(self, leases: Leases, call: Call, context: Context, first: Message) -> None:
-        self._leases = leases
-        self._call = call
-        self._context = context
+        self._leases, self._call, self._context = leases, call, context
         self.holder = holder_of(call.caller)
         self.seconds: int = first.stream_ack_deadline_seconds
         most, size = first.max_outstanding_messages, first.max_outstanding_bytes
@@ -434,10 +429,12 @@ def _check_later(request: Message) -> None:
 
 
 async def _confirm(confirmed: Message, ids: Sequence[str], settled: Awaitable[None]) -> None:
-    invalid: frozenset[str] = frozenset()
+    failed: Mapping[str, str] = {}
     try:
         await settled
-    except InvalidAckIds as error:
-        invalid = frozenset(error.ids)
-    confirmed.ack_ids.extend([each for each in dict.fromkeys(ids) if each not in invalid])
-    confirmed.invalid_ack_ids.extend(invalid)
+    except FailedAckIds as error:
+        failed = error.reasons
+    confirmed.ack_ids.extend([each for each in dict.fromkeys(ids) if each not in failed])
+    confirmed.invalid_ack_ids.extend([each for each, reason in failed.items() if reason != UNORDERED])
+    if UNORDERED in failed.values():  # of acknowledgements alone
+        confirmed.unordered_ack_ids.extend([each for each, reason in failed.items() if reason == UNORDERED])

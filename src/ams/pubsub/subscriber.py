@@ -41,7 +41,6 @@ class SubscriberRpcs:
     _pushing: Pushing
 
     def rpcs(self) -> list[Rpc]:
-        """Return the methods."""
         return [
             ChangeRpc("CreateSubscription", pb.Subscription, "subscriptions:create", _new, self.create),
             Rpc("GetSubscription", pb.GetSubscriptionRequest, "subscriptions:show", OF_SUBSCRIPTION, self.get),
@@ -89,11 +88,9 @@ class SubscriberRpcs:
         return resources.shown_subscription(call.project, made, found)
 
     async def get(self, call: Call, request: Message) -> Message:
-        """Show a subscription."""
         return await self._shown(call, await self._found(call))
 
     async def update(self, call: Call, request: Message) -> Message:
-        """Change what the mask names."""
         changed = fields.mask(request, "Subscription", resources.SUBSCRIPTION_FIELDS, resources.SUBSCRIPTION_CHANGES)
         fields.refuse(request.subscription, resources.SUBSCRIPTION_REFUSED)
         before = await self._found(call)
@@ -137,18 +134,15 @@ class SubscriberRpcs:
         return pb.Empty()
 
     async def list(self, call: Call, request: Message) -> Message:
-        """Show a page of the project's subscriptions."""
         page = await self._subscriptions.list(call.caller, fields.page_request(request))
         shown = [await self._shown(call, each) for each in page.items]
         return pb.ListSubscriptionsResponse(subscriptions=shown, next_page_token=page.next_token)
 
     async def delete(self, call: Call, request: Message) -> Message:
-        """Remove a subscription."""
         await self._subscriptions.delete(call.caller, SubscriptionName(call.name.leaf))
         return pb.Empty()
 
     async def create_snapshot(self, call: Call, request: Message) -> Message:
-        """Remember where a subscription stands."""
         fields.check_new_name(call.name)
         subscription = fields.name_in(request.subscription, call.project, SUBSCRIPTIONS)
         with _about(subscription):
@@ -159,12 +153,10 @@ class SubscriberRpcs:
         return resources.shown_snapshot(call.project, made)
 
     async def get_snapshot(self, call: Call, request: Message) -> Message:
-        """Show a snapshot."""
         found, _ = await self._snapshots.show(call.caller, SnapshotName(call.name.leaf))
         return resources.shown_snapshot(call.project, found)
 
     async def update_snapshot(self, call: Call, request: Message) -> Message:
-        """Change labels or the end of a snapshot."""
         known = frozenset(pb.Snapshot.DESCRIPTOR.fields_by_name)
         changed = fields.mask(request, "Snapshot", known, frozenset({"labels", "expire_time"}))
         wanted = fields.merged(pb.Snapshot(), request.snapshot, request.update_mask)
@@ -176,18 +168,15 @@ class SubscriberRpcs:
         return resources.shown_snapshot(call.project, after)
 
     async def list_snapshots(self, call: Call, request: Message) -> Message:
-        """Show a page of the project's snapshots."""
         page = await self._snapshots.list(call.caller, fields.page_request(request))
         shown = [resources.shown_snapshot(call.project, each) for each in page.items]
         return pb.ListSnapshotsResponse(snapshots=shown, next_page_token=page.next_token)
 
     async def delete_snapshot(self, call: Call, request: Message) -> Message:
-        """Remove a snapshot."""
         await self._snapshots.delete(call.caller, SnapshotName(call.name.leaf))
         return pb.Empty()
 
     async def seek(self, call: Call, request: Message) -> Message:
-        """Move a subscription to a time or a snapshot."""
         name, target = SubscriptionName(call.name.leaf), request.WhichOneof("target")
         if target == "time":
             await self._seeker.seek_time(call.caller, name, fields.moment(request.time))

@@ -72,7 +72,11 @@ def fill(message: Message, value: object, path: str = "") -> None:
             where = f" at '{path}'" if path else ""
             raise BadPayload(f'{_INVALID} Unknown name "{name[:_SHOWN_CHARACTERS]}"{where}: Cannot find field.', path)
         if each is not None:
-            _check_once(message, field, name, value, path)
+            if name != field.json_name and value.get(field.json_name) is not None:
+                raise BadPayload(f"{_INVALID} The field '{field.json_name}' is there twice.", path)
+            oneof = field.containing_oneof
+            if oneof is not None and (before := message.WhichOneof(oneof.name)):
+                raise BadPayload(f"{_INVALID} '{before}' and '{name}' exclude each other: only one can be set.", path)
             _set(message, field, each, f"{path}.{name}" if path else name)
 
 
@@ -80,15 +84,6 @@ def fill(message: Message, value: object, path: str = "") -> None:
 def _fields(descriptor: Any) -> Mapping[str, Any]:
     """Return the fields of a type by the names that JSON may give them."""
     return {name: each for each in descriptor.fields for name in (each.name, each.json_name)}
-
-
-def _check_once(message: Message, field: Any, name: str, value: Mapping[str, object], path: str) -> None:
-    """Refuse a field that is there under both of its names, and a second one of a `oneof`."""
-    if name != field.json_name and value.get(field.json_name) is not None:
-        raise BadPayload(f"{_INVALID} The field '{field.json_name}' is there twice.", path)
-    oneof = field.containing_oneof
-    if oneof is not None and (before := message.WhichOneof(oneof.name)):
-        raise BadPayload(f"{_INVALID} '{before}' and '{name}' exclude each other: only one can be set.", path)
 
 
 def _set(message: Message, field: Any, value: Any, path: str) -> None:

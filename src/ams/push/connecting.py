@@ -280,9 +280,8 @@ class Connection:
     """A connection to one endpoint, for one request at a time."""
 
     def __init__(self, endpoint: Endpoint, stream: Stream) -> None:
-        self.endpoint = endpoint
+        self.endpoint, self._stream = endpoint, stream
         self.idle_since = 0.0  # loop time; for the table that keeps it
-        self._stream = stream
         scheme = b"http" if endpoint.is_plain else b"https"
         self._origin = httpcore.Origin(scheme, endpoint.host.encode(), endpoint.port)
         self._http = httpcore.AsyncHTTP11Connection(self._origin, stream)
@@ -344,8 +343,7 @@ class Connector:
     """Makes connections through a guard, with certificates checked for the name that was configured."""
 
     def __init__(self, guard: Guard, trust: ssl.SSLContext) -> None:
-        self._guard = guard
-        self._trust = trust
+        self._guard, self._trust = guard, trust
         self._next_tls = 0.0  # loop time
 
     async def connect(self, endpoint: Endpoint, progress: Progress, until: float) -> Connection:

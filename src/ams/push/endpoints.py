@@ -157,8 +157,7 @@ class Endpoints:
     """All endpoints that are asked, and the connections to them that are kept."""
 
     def __init__(self, *, idle_seconds: float = IDLE_SECONDS, max_idle: int = MAX_IDLE) -> None:
-        self._idle_seconds = idle_seconds
-        self._max_idle = max_idle
+        self._idle_seconds, self._max_idle = idle_seconds, max_idle
         self._standings: dict[Endpoint, EndpointState] = {}
         self._idle: dict[Connection, None] = {}  # of all places, longest idle first
         self._idle_at: defaultdict[Place, list[Connection]] = defaultdict(list)  # the one used last is last

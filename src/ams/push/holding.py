@@ -64,11 +64,8 @@ class Holding:
         reached: Callable[[], None] = _nothing,
         missed: Callable[[], None] = _nothing,
     ) -> None:
-        self._workers = workers
-        self._ask = ask
+        self._workers, self._ask, self._reached, self._missed = workers, ask, reached, missed
         self._holder = holder or new_uuid()
-        self._reached = reached
-        self._missed = missed
         self._pauses = Pauses(_BACKOFF, chance.random)
         self._ends: float | None = None  # when the lease ends, by the loop's clock; None: nothing is held by a lease
         self._now = asyncio.Event()

@@ -71,8 +71,7 @@ class Report:
     )  # fmt: skip
 
     def __init__(self, path: str, tally: Tally) -> None:
-        self._path = path
-        self._tally = tally
+        self._path, self._tally = path, tally
         self._sums = Sums()
         self._attempts: deque[Attempt] = deque(maxlen=ATTEMPTS)
         self._failure: Failure | None = None

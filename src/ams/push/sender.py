@@ -77,9 +77,8 @@ class HttpSender:
     ) -> None:
         self._connector = Connector(guard, trust)
         self._endpoints = Endpoints(idle_seconds=idle_seconds)
-        self._local_http = local_http
+        self._local_http, self._chance = local_http, chance
         self._clock = clock or SystemClock()
-        self._chance = chance
 
     async def send(
         self, url: str, headers: Headers, body: bytes, *, seconds: float, at_once: int = 0

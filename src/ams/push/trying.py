@@ -161,10 +161,8 @@ class Tries:
     """Sends messages of one target and tells its report, without secrets. Raises `ValueError` for a bad target."""
 
     def __init__(self, target: Target, means: Means, report: Report) -> None:
-        self._target = target
+        self._target, self._means, self._report = target, means, report
         self._path = target.path
-        self._means = means
-        self._report = report
         self._deliveries = Deliveries(target)
         form = target.config.google
         self._google = None if form is None else GoogleDeliveries(target, form)
@@ -251,9 +249,7 @@ class TargetCycle:
     """The base of the cycles that deliver a target; raises `ValueError` when there is something wrong with it."""
 
     def __init__(self, target: Target, means: Means, report: Report) -> None:
-        self._target = target
-        self._means = means
-        self._report = report
+        self._target, self._means, self._report = target, means, report
         self._tries = Tries(target, means, report)
         self._policy = retry.policy_of(target.config)
         self._history = retry.History()

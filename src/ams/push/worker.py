@@ -130,8 +130,7 @@ class Worker:
     """Delivers one target until it is drained, its subscription is gone, or its endpoint says that it is (410)."""
 
     def __init__(self, target: Target, means: Means, gone: Callable[["Worker"], None]) -> None:
-        self.target = target
-        self._means = means
+        self.target, self._means = target, means
         self._tell_gone = gone
         self.report = Report(target.path, means.tally)
         self._task: asyncio.Task[None] | None = None

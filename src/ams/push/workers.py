@@ -30,27 +30,22 @@ class Leased:
         self.ends: float | None = None  # loop time; None: no lease, and no other process delivers
 
     async def pull(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[Pulled]:
-        """Return messages that may be sent now."""
         found = await self._upstream.pull(target, max_messages=max_messages, max_bytes=max_bytes)
         self._require()
         return found
 
     async def acknowledge(self, target: Target, last: Pulled) -> None:
-        """Acknowledge what is still this process's to deliver."""
         self._require()
         await self._upstream.acknowledge(target, last)
 
     async def dead_letter(self, target: Target, message: Pulled, verdict: Verdict) -> None:
-        """Put aside what is still this process's to deliver."""
         self._require()
         await self._upstream.dead_letter(target, message, verdict)
 
     def forget(self, target: Target) -> None:
-        """Forget what the upstream remembers."""
         self._upstream.forget(target)
 
     def patience(self, target: Target) -> float | None:
-        """Return what the upstream says."""
         return self._upstream.patience(target)
 
     @property
@@ -68,8 +63,7 @@ class _LeasedHandOuts:
     """Keeps the promise of `HandOuts`; `require` raises `Away` when this process may deliver no more."""
 
     def __init__(self, hand_outs: HandOuts, require: Callable[[], None]) -> None:
-        self._hand_outs = hand_outs
-        self._require = require
+        self._hand_outs, self._require = hand_outs, require
 
     async def lease(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[HandOut]:
         self._require()

@@ -6,9 +6,8 @@ seeking           where a subscription stands, moving it, and snapshots
 reading           ranges of a topic, for tools that keep their own position
 retention         how long messages are kept, the count of those that were lost by it, and lags
 stored_bytes      bytes of each project, and whether it may store more
-quota_use         quotas of projects with their use: shown, changed, and as metrics
 counting          tallies of topics, projects, days and subscriptions, in step with the log
-projects          projects and their members, and removing what a crash left of deleted ones
+projects          projects, their members, their quotas with the use, and removing what a crash left of deleted ones
 users             users, registrations, named tokens, and the first administrator
 issuers           OpenID Connect issuers: those of the settings and those that were set; bindings
 topics            topics, and who may publish to them

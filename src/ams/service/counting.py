@@ -33,12 +33,9 @@ ROUND_SECONDS = 1.0
 MAX_PAUSE_SECONDS = 10.0
 REST = 50
 """Between rounds that take long, as very many topics grew, is this many times their time: a fiftieth of the work."""
-BREATH = 64
-"""Topics worked on between two breaths of the event loop."""
-NEWEST_DAYS = 30
-"""Days in the answer for a topic or a project (contract 14.1)."""
-FEWEST = 1024
-"""Names that are kept without looking for those that are gone."""
+BREATH = 64  # topics worked on between two breaths of the event loop
+NEWEST_DAYS = 30  # days in the answer for a topic or a project (contract 14.1)
+FEWEST = 1024  # names that are kept without looking for those that are gone
 
 logger = structlog.get_logger("ams.counting")
 
@@ -51,8 +48,7 @@ class Pulls:
     bytes: int = 0
     last_messages: int = 0
     last: Milliseconds | None = None
-    before: Milliseconds | None = None
-    """When the pull before the last one was; None: not since this was last stored."""
+    before: Milliseconds | None = None  # when the pull before the last one was; None: not since this was last stored
 
     def follow(self, earlier: "Pulls") -> None:
         """Add earlier pulls."""
@@ -149,10 +145,7 @@ class Counting:
     """Keeps the stored counters in step with the log, and returns their current values."""
 
     def __init__(self, registry: Registry, log: Log, counts: Counts, *, by_topic: bool = False) -> None:
-        self._registry = registry
-        self._log = log
-        self._counts = counts
-        self._by_topic = by_topic
+        self._registry, self._log, self._counts, self._by_topic = registry, log, counts, by_topic
         self._turn = asyncio.Lock()
         """One round or reading at a time: what is being stored is neither in the notes nor in the registry."""
         self._most = FEWEST

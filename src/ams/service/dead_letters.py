@@ -29,13 +29,10 @@ from ams.storage.log.base import Log
 from ams.storage.registry.records import Subscription, Topic
 from ams.storage.registry.registry import Registry
 
-PREFIX = "deadLetter"
-"""Of the names of attributes that a message is given here."""
-GOOGLES_PREFIX = "CloudPubSubDeadLetterSource"
-"""Of those that Google's clients look for."""
+PREFIX = "deadLetter"  # of the names of attributes that a message is given here
+GOOGLES_PREFIX = "CloudPubSubDeadLetterSource"  # of those that Google's clients look for
 REASON = PREFIX + "Reason"
-MAX_REASON = 1024
-"""Characters of a reason that are kept."""
+MAX_REASON = 1024  # characters of a reason that are kept
 NO_TOPIC = "Dead letter topic doesn't exist"
 NOT_ACKNOWLEDGED = "not acknowledged"
 
@@ -57,8 +54,7 @@ class DeadLetters:
     log: Log
     cursors: Cursors
     counts: Counts
-    stored: StoredBytes | None = None
-    """Limits the bytes of projects; None: there is no limit."""
+    stored: StoredBytes | None = None  # limits the bytes of projects; None: there is no limit
 
     async def dead_letter_for(self, caller: Caller, name: SubscriptionName, offset: Offset, verdict: Verdict) -> None:
         """Do what `dead_letter` does for a worker elsewhere; first raise `NotFound`, or `NotAllowed` as for a pull."""

@@ -30,11 +30,9 @@ from ams.storage.log.base import Log
 from ams.storage.registry.records import Subscription
 from ams.storage.registry.registry import Registry
 
-Gone = asyncio.Future[None]
-"""Completes when the client has left."""
+Gone = asyncio.Future[None]  # completes when the client has left
 
-LARGE_ANSWER = 2**19
-"""Bytes. Larger answers, a millisecond's work each and often due together, are made one at a time."""
+LARGE_ANSWER = 2**19  # bytes. Larger answers, a millisecond's work each and often due together, are made one at a time
 LOOP_ITERATIONS_PER_ANSWER = 3
 """One large answer is made in so many iterations of the event loop. A publish takes three: it is handed to the thread
 that stores, that reports, and it is answered. So it waits for one large answer, and not for three."""
@@ -44,8 +42,7 @@ class UnreadAnswers:
     """Memory of answers that are not read by their clients yet, small ones aside; each project has a fair share."""
 
     def __init__(self, most: int) -> None:
-        self.most = most
-        """Bytes of all of them."""
+        self.most = most  # bytes of all of them
         self._share = FairShare[str](most)
 
     def left(self, project: str) -> int:
@@ -90,8 +87,7 @@ class Deliverer:
     max_messages: int
     max_bytes: int
     wait_seconds: float
-    push_enabled: bool = False
-    """True if workers may pull what is to be pushed (contract 10.3)."""
+    push_enabled: bool = False  # True if workers may pull what is to be pushed (contract 10.3)
     counts: Counts = field(default_factory=Counts)
     unread: UnreadAnswers = field(default_factory=lambda: UnreadAnswers(sys.maxsize))
     _waiting: dict[asyncio.Task[Any], SubscriptionId] = field(default_factory=dict)

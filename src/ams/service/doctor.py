@@ -27,8 +27,7 @@ from ams.storage.registry.records import Subscription, Topic
 from ams.storage.registry.registry import Registry
 from ams.wire.service import Finding
 
-IDLE_MS = Milliseconds(60_000)
-"""After so long without a pull a subscription counts as not consumed."""
+IDLE_MS = Milliseconds(60_000)  # after so long without a pull a subscription counts as not consumed
 NEARLY_LOST_PART = 0.8
 
 
@@ -38,18 +37,14 @@ class Standing:
 
     bounds: Bounds
     position: Position
-    hand_out: Outstanding | None
-    """The newest one that is not acknowledged."""
-    pulled_ago: Milliseconds | None
-    """Pulls that got nothing are known only since the service started."""
+    hand_out: Outstanding | None  # the newest one that is not acknowledged
+    pulled_ago: Milliseconds | None  # pulls that got nothing are known only since the service started
     acknowledged_ago: Milliseconds | None
     retention: Milliseconds
     published_ago: Milliseconds | None
     waiting_since: Milliseconds | None
-    above: int = 0
-    """Messages after the oldest that are acknowledged, of a parallel subscription."""
-    underway: Underway | None = None
-    """Of a parallel subscription that this node works on."""
+    above: int = 0  # messages after the oldest that are acknowledged, of a parallel subscription
+    underway: Underway | None = None  # of a parallel subscription that this node works on
 
     @property
     def current(self) -> Offset:

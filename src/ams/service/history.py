@@ -33,15 +33,12 @@ from ams.storage.registry.registry import Registry
 
 SERVICE = "service"
 MINUTE = 60_000
-HISTORY_MINUTES = 25 * 60
-"""Minutes of history kept: one day plus the current hour."""
-BREATH = 64
-"""Subscriptions looked at between two breaths of the event loop."""
+HISTORY_MINUTES = 25 * 60  # minutes of history kept: one day plus the current hour
+BREATH = 64  # subscriptions looked at between two breaths of the event loop
 SPANS: Mapping[str, tuple[int, int]] = {"hour": (60, 1), "day": (288, 5)}
 """How many intervals a span has, and of how many minutes."""
 
-_RECORD = struct.Struct("<BQQQQ")
-"""The minute of the hour, and four values."""
+_RECORD = struct.Struct("<BQQQQ")  # the minute of the hour, and four values
 Values = tuple[int, int, int, int]
 """Of a topic: messages and bytes published, ever. Of a subscription: messages handed out, those not acknowledged, and
 when the oldest of these was published (0: there is none). Of a project: the sums of the first two of these, each."""
@@ -61,8 +58,7 @@ class Asked(NamedTuple):
 class Series:
     """Values of one thing at the ends of intervals; None where nothing was measured."""
 
-    values: Sequence[Values | None]
-    """One more than there are intervals: the first is that before the first interval."""
+    values: Sequence[Values | None]  # one more than there are intervals: the first is that before the first interval
 
     def grown(self, place: int) -> list[int | None]:
         """Return by how much a value grew in each interval; what was deleted does not shrink it."""
@@ -101,8 +97,7 @@ class History:
     _unwritten: set[tuple[str, int]] = field(default_factory=set)
     _last: Mapping[str, Values] = field(default_factory=dict)
     _began: int = -1
-    _minute: int = -1
-    """The last one this process measured at, in minutes since 1970."""
+    _minute: int = -1  # the last one this process measured at, in minutes since 1970
     _written: int = -1
     rounds: Rounds = field(init=False)
 

@@ -16,8 +16,7 @@ from ams.service.lookup import find_managed_user, find_user, required
 from ams.storage.registry.records import Binding
 from ams.storage.registry.registry import Registry
 
-KEPT = "***"
-"""Stands for a secret in answers; in a body it means the one that is there."""
+KEPT = "***"  # stands for a secret in answers; in a body it means the one that is there
 LONGEST_SUBJECT = 255
 _ISSUER = re.compile(r"https?://[!-~]{1,2000}")
 
@@ -39,9 +38,8 @@ class Issuers:
 
     def __init__(self, registry: Registry, given: Sequence[Issuer], keys: Keys) -> None:
         """`given` are those of the settings."""
-        self._registry = registry
+        self._registry, self._keys = registry, keys
         self._given = tuple(given)
-        self._keys = keys
 
     async def all(self) -> Sequence[Issuer]:
         """Return every issuer that counts, those of the settings first."""

@@ -30,11 +30,9 @@ from ams.storage.registry.records import Subscription, Topic
 from ams.storage.registry.registry import Registry
 from ams.wire.service import Counts, SubscriptionCounts, TopicCounts
 
-MOST_VIEWS = 100
-"""Of one user at a time."""
+MOST_VIEWS = 100  # of one user at a time
 LOOK_SECONDS = 2.0
-PERIOD, TAIL_PERIOD = 1.0, 0.25
-"""Seconds between two events with counts, and with messages of a tail."""
+PERIOD, TAIL_PERIOD = 1.0, 0.25  # seconds between two events with counts, and with messages of a tail
 RIGHTS_SECONDS = 5.0
 TAIL_MESSAGES, TAIL_BYTES = 200, 2**20
 """Messages that a tail looks at in a second, and bytes that it shows at a time; older ones are skipped for newer."""

@@ -29,10 +29,8 @@ from ams.wire import service as wire
 from ams.wire.service import Metric, Point, ProjectsUsage, ProjectUsage, UsageReport, VaMetrics
 
 COUNTER, RATE, PERCENTAGE, GAUGE = "counter", "rate", "percentage", "gauge"
-NEVER = "0001-01-01T00:00:00Z"
-"""Timestamp of a rate when nothing was ever published or pulled (contract 14.2)."""
-DIGITS = 6
-"""Of a rate, from its first one: a third of a message a second is 0.333333."""
+NEVER = "0001-01-01T00:00:00Z"  # timestamp of a rate when nothing was ever published or pulled (contract 14.2)
+DIGITS = 6  # of a rate, from its first one: a third of a message a second is 0.333333
 LEAST_INTERVAL = 0.001
 """Seconds; publish times are whole milliseconds, and a clock that stepped back must not make a rate negative (O5)."""
 

@@ -1,25 +1,31 @@
-"""Administration of projects and their members (HTTP contract 7), and the sweep of what a crash left of projects."""
+"""Administration of projects, members and quotas (HTTP contract 7), and the sweep of what a crash left of projects."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import structlog
 
 from ams.access.admission import Caller
 from ams.access.permissions import check_project_roles
+from ams.access.rates import ProjectSlots
 from ams.core.errors import AlreadyExists, Conflict, InvalidInput, NotAllowed, NotFound, Unusable
-from ams.core.names import ProjectName, UserName, checked_name
+from ams.core.names import ProjectId, ProjectName, UserName, checked_name
+from ams.core.observing import Figure
+from ams.core.quotas import NO_LIMITS, QUOTAS, STORED_BYTES, Limits
+from ams.core.supervisor import Rounds
 from ams.service.leftovers import drop_or_leave
 from ams.service.lookup import NO_USER, find_user, required
 from ams.service.push.pushing import no_push_server
+from ams.service.stored_bytes import StoredBytes
 from ams.storage.cursors.base import Cursors
 from ams.storage.log.base import Log
 from ams.storage.registry.records import Grant, Page, PageRequest, Project, User, UserDetails
 from ams.storage.registry.registry import Registry
+from ams.wire.projects import ProjectQuotas, Quota
 
 K = TypeVar("K")
 
@@ -40,8 +46,7 @@ class Projects:
     registry: Registry
     log: Log
     cursors: Cursors
-    changed: Callable[[], Awaitable[None]] = no_push_server
-    """Lets the push workers follow at once."""
+    changed: Callable[[], Awaitable[None]] = no_push_server  # lets the push workers follow at once
 
     async def list(self) -> Sequence[Project]:
         """Return all projects, oldest first."""
@@ -133,10 +138,7 @@ class Members:
         return caller.view(await self._member(caller, name))
 
     async def create(self, caller: Caller, name: UserName, *, grants: Sequence[Grant] = (), email: str = "") -> User:
-        """Make a user who is a member here alone, with this project's entry in `grants`; return it with its token.
-
-        Raises `AlreadyExists`, `InvalidInput` "invalid role: X".
-        """
+        """Make a member by this project's entry in `grants`, with a token; raise `AlreadyExists`, `InvalidInput`."""
         if await self.registry.users.by_name(name) is not None:
             raise AlreadyExists("User already exists")
         roles = _roles_here(caller, grants) or ()
@@ -146,10 +148,7 @@ class Members:
         return caller.view_made(made)
 
     async def update(self, caller: Caller, name: UserName, grants: Sequence[Grant]) -> User:
-        """Replace a member's roles by those of this project's entry in `grants`.
-
-        Raises `NotFound`; `NotAllowed` for no member or no entry; `InvalidInput` "invalid role: X".
-        """
+        """Replace a member's roles by this project's in `grants`; raise `NotFound`, `NotAllowed`, `InvalidInput`."""
         user = await find_user(self.registry, name)
         roles = _roles_here(caller, grants)
         if roles is None or not _is_member(user, caller):
@@ -210,3 +209,65 @@ def _is_member(user: User, caller: Caller) -> bool:
 
 def _roles_here(caller: Caller, grants: Sequence[Grant]) -> tuple[str, ...] | None:
     return next((grant.roles for grant in grants if grant.project == caller.here.name), None)
+
+
+COUNT_SECONDS = 15.0
+
+quota_logger = structlog.get_logger("ams.quotas")
+
+
+class _Counted(Protocol):
+    def used(self, project: ProjectId, /) -> int: ...
+
+    def share(self, project: ProjectId, /) -> int | None: ...
+
+
+class QuotaUse:
+    """Limits of projects and what they use of them. Used from one event loop."""
+
+    def __init__(self, registry: Registry, stored: StoredBytes, slots: ProjectSlots) -> None:
+        self._registry, self._stored = registry, stored
+        self._in_memory: Mapping[str, _Counted] = {STORED_BYTES: stored, **{each.name: each for each in slots}}
+        self._projects: Sequence[Project] = ()
+        self._in_registry: Mapping[ProjectId, Limits] = {}
+        self.rounds = Rounds("quota use", COUNT_SECONDS, self.count, partial(quota_logger.warning, "quotas.uncounted"))
+
+    async def show(self, caller: Caller) -> ProjectQuotas:
+        """Return the quotas of the caller's project, and what it uses of them."""
+        return ProjectQuotas(self._quotas(caller.here, await self._registry.quotas.used(caller.here.id)))
+
+    async def change(self, caller: Caller, changes: Mapping[str, int | None]) -> ProjectQuotas:
+        """Change quotas, None: the default again, for requests from now on; raise `InvalidInput`, `NotFound`."""
+        used = await self._registry.quotas.used(caller.here.id)  # before: once it is changed, nothing may fail
+        changed = await self._registry.projects.change_quotas(caller.here.id, changes, caller.expected)
+        project = required(changed, NotFound(NO_PROJECT))
+        self._stored.follow(project.id, project.quotas)
+        return ProjectQuotas(self._quotas(project, used))
+
+    async def count(self) -> None:
+        """Count what all projects have in the registry, for `gauges`."""
+        self._in_registry = await self._registry.quotas.all_used()
+        self._projects = await self._registry.projects.all()
+
+    def gauges(self) -> Iterator[Figure]:
+        """Yield use and limit of each quota whose use is known, by project, as of the last count of the registry."""
+        quotas = [
+            ({"project": project.name, "quota": each.name}, each)
+            for project in self._projects
+            for each in self._quotas(project, self._in_registry.get(project.id, NO_LIMITS))
+            if each.used is not None
+        ]
+        text = "Use of a quota by a project, approximate."
+        yield Figure("ams_project_quota_used", text, [(labels, each.used or 0) for labels, each in quotas])
+        text = "Limit or fair share of a project now; no sample where there is no limit."
+        limits = [(labels, found) for labels, each in quotas if (found := each.limit or each.share) is not None]
+        yield Figure("ams_project_quota_limit", text, limits)
+
+    def _quotas(self, project: Project, in_registry: Limits) -> list[Quota]:
+        rules, found = self._registry.quotas.rules, []
+        for name in QUOTAS:
+            limit, counted = rules.limit(project.quotas, name), self._in_memory.get(name)
+            used = in_registry.get(name) if counted is None else counted.used(project.id)
+            share = None if counted is None or limit else counted.share(project.id)
+            found.append(Quota(name, limit, rules.defaults[name], used, share))
+        return found

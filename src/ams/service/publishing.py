@@ -20,8 +20,7 @@ from ams.storage.log.base import Appended, Log
 from ams.storage.registry.records import AttachedSchema, Topic
 from ams.storage.registry.registry import Registry
 
-MESSAGE_BYTES = 100
-"""Bytes of a stored message beside its attributes and data: id, time and framing (contract 12.2)."""
+MESSAGE_BYTES = 100  # bytes of a stored message beside its attributes and data: id, time and framing (contract 12.2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +32,7 @@ class Publisher:
     max_message_bytes: int
     validators: Validators
     counts: Counts = field(default_factory=Counts)
-    stored: StoredBytes | None = None
-    """Limits the bytes of projects; None: there is no limit."""
+    stored: StoredBytes | None = None  # limits the bytes of projects; None: there is no limit
 
     async def topic(self, caller: Caller, name: TopicName) -> Topic:
         """Return a topic; raise `NotFound`, then `NotAllowed` for a publisher outside its access list."""

@@ -19,15 +19,13 @@ from ams.storage.registry.records import Topic
 from ams.storage.registry.registry import Registry
 
 PIECE_MESSAGES = 1_000
-PIECE_BYTES = 384 * 1024
-"""Of one read: with the record that is too much, no more than the log gives without a thread."""
+PIECE_BYTES = 384 * 1024  # of one read: with the record that is too much, no more than the log gives without a thread
 
 
 class RangeRequest(NamedTuple):
     """A wanted range of offsets."""
 
-    start: int | None
-    """None: from the oldest kept message on."""
+    start: int | None  # None: from the oldest kept message on
     stop: int | None
     most: int
 

@@ -33,8 +33,7 @@ from ams.storage.log.base import Bounds, Log
 from ams.storage.registry.records import Project, Subscription, Topic
 from ams.storage.registry.registry import Registry
 
-_TOPICS_AT_ONCE = 1000
-"""Topics that are changed at the same time: they share commits of the log."""
+_TOPICS_AT_ONCE = 1000  # topics that are changed at the same time: they share commits of the log
 CATCH_UP_SECONDS = 15.0
 LOOK_SECONDS = 15.0
 """About as often as the total is asked for. A look at 10,000 topics takes a tenth of a second, in small pieces."""
@@ -47,8 +46,7 @@ class Retention:
     """Changes how long messages are kept. Changes go one after the other, so that log and registry agree."""
 
     def __init__(self, registry: Registry, log: Log) -> None:
-        self._registry = registry
-        self._log = log
+        self._registry, self._log = registry, log
         self._one_at_a_time = asyncio.Lock()
         self._is_log_behind = False
         put_off = partial(logger.warning, "retention.put_off")
@@ -182,8 +180,7 @@ class LossTotal:
     """Messages that all subscriptions lost, ever: looked up in rounds. The total never falls, nor with a restart."""
 
     def __init__(self, log: Log, cursors: Cursors) -> None:
-        self._log = log
-        self._cursors = cursors
+        self._log, self._cursors = log, cursors
         self._known: dict[TopicId, Offset] = {}
         put_off = partial(losses_logger.warning, "losses.put_off")
         self.rounds = Rounds("counting of losses", LOOK_SECONDS, self.look, put_off)
@@ -226,8 +223,7 @@ async def follow(cursors: Cursors, subscription: Subscription, before: Position,
 class Lag(NamedTuple):
     """Where a subscription stands on its topic."""
 
-    current: Offset
-    """The oldest kept message that is not acknowledged, or the end."""
+    current: Offset  # the oldest kept message that is not acknowledged, or the end
     end: Offset
     messages: int
 

@@ -31,21 +31,17 @@ from ams.wire.projects import DEFINITION, DryRun, RefusedMessage, SchemaBody
 
 T = TypeVar("T")
 TYPES = (JSON, AVRO, PROTOBUF)
-MAX_DRY_RUN = 10_000
-"""Messages a dry run looks at; larger wishes are cut."""
+MAX_DRY_RUN = 10_000  # messages a dry run looks at; larger wishes are cut
 MAX_REASONS = 20
 _MAX_REVISIONS = 10_000
-_PART, _PART_BYTES = 500, 2**20
-"""Messages, and bytes of them, that a dry run checks at once."""
+_PART, _PART_BYTES = 500, 2**20  # messages, and bytes of them, that a dry run checks at once
 
 
 class Schemas:
     """Schemas of the caller's project."""
 
     def __init__(self, registry: Registry, log: Log, validators: Validators) -> None:
-        self._registry = registry
-        self._log = log
-        self._validators = validators
+        self._registry, self._log, self._validators = registry, log, validators
         self._dry_runs = DryRuns()
 
     async def list(self, caller: Caller) -> Sequence[Schema]:

@@ -41,10 +41,8 @@ from ams.storage.registry.records import NO_LABELS, Page, PageRequest, Snapshot,
 from ams.storage.registry.registry import Registry
 from ams.wire.subscriptions import Offsets
 
-SNAPSHOT_LIFE = Milliseconds(7 * DAY)
-"""Of a snapshot of a subscription that has acknowledged everything."""
-SHORTEST_SNAPSHOT_LIFE = Milliseconds(3_600_000)
-"""A snapshot that would end sooner is not made."""
+SNAPSHOT_LIFE = Milliseconds(7 * DAY)  # of a snapshot of a subscription that has acknowledged everything
+SHORTEST_SNAPSHOT_LIFE = Milliseconds(3_600_000)  # a snapshot that would end sooner is not made
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,8 +36,7 @@ K = TypeVar("K", TopicId, SubscriptionId)
 
 AGAIN_SECONDS = 1.5
 LONG_BACKUP_MS = Milliseconds(3_600_000)
-PATIENCE_SECONDS = 6.0
-"""An engine may take so long for an answer: the doctor must answer before the client gives up."""
+PATIENCE_SECONDS = 6.0  # an engine may take so long for an answer: the doctor must answer before the client gives up
 MAX_NAMED = 20
 
 
@@ -258,8 +257,7 @@ class _EngineQueries:
     """Queries engines, also for names, and remembers which did not answer."""
 
     def __init__(self, registry: Registry, log: Log) -> None:
-        self._registry = registry
-        self._log = log
+        self._registry, self._log = registry, log
         self.silent: set[str] = set()
 
     async def ask(self, engine: str, answer: Awaitable[T]) -> T | None:

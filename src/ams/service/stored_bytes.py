@@ -25,12 +25,9 @@ from ams.storage.registry.registry import Registry
 
 MEASURE_SECONDS = 5.0
 UNLIMITED_MILLISECONDS = 60_000  # between measurements while no project has a limit
-AGAIN_MILLISECONDS = 2_000
-"""How soon after a measurement a refusal makes another one: perhaps there is room by now."""
-PRESSED_PART = 3 / 4
-"""From this part of its limit on, room is made for a project by what nobody needs any more."""
-REQUEST_BYTES = 64
-"""Bytes of a stored request beside its messages, about."""
+AGAIN_MILLISECONDS = 2_000  # how soon after a measurement a refusal makes another one: perhaps there is room by now
+PRESSED_PART = 3 / 4  # from this part of its limit on, room is made for a project by what nobody needs any more
+REQUEST_BYTES = 64  # bytes of a stored request beside its messages, about
 
 logger = structlog.get_logger("ams.quotas")
 
@@ -40,7 +37,6 @@ class Measured(Protocol):
 
     async def capacity(self) -> int | None:
         """Return how many bytes all messages may take together; None: it refuses what is too much by itself."""
-        ...
 
 
 class StoredBytes:
@@ -48,17 +44,13 @@ class StoredBytes:
 
     def __init__(self, registry: Registry, log: Log, clock: Clock, measured: Measured | None = None) -> None:
         """`measured` is the log if it has a capacity of its own; else a project without a quota has no limit."""
-        self._registry = registry
-        self._log = log
-        self._clock = clock
-        self._measured = measured
+        self._registry, self._log, self._clock, self._measured = registry, log, clock, measured
         self._rules = registry.quotas.rules
         self._share = FairShare[ProjectId](UNLIMITED)
         self._topics: dict[TopicId, ProjectId] = {}
         self._limits: Mapping[ProjectId, int] = {}
         self._rates: Mapping[ProjectId, int] = {}
-        self._changed: dict[ProjectId, Limits] = {}
-        """Quotas changed since the last measurement began to read them."""
+        self._changed: dict[ProjectId, Limits] = {}  # quotas changed since the last measurement began to read them
         self._byte_rates: dict[int, Rate] = {}
         """Published bytes of projects, by the bytes a second that they may publish."""
         self._measured_at = clock.monotonic() - UNLIMITED_MILLISECONDS

@@ -46,7 +46,7 @@ from ams.service.lookup import (
 )
 from ams.service.push.pushing import Pushing
 from ams.service.retention import Losses
-from ams.storage.audit.event import DONE, AuditEvent
+from ams.storage.audit.event import new_event
 from ams.storage.audit.trail import Trail
 from ams.storage.cursors.base import Cursors
 from ams.storage.log.base import Log
@@ -54,11 +54,9 @@ from ams.storage.registry.records import NO_LABELS, Page, PageRequest, Subscript
 from ams.storage.registry.registry import Registry
 from ams.storage.registry.resources import Expiring
 
-NO_TOPIC = TopicId(bytes(16))
-"""Stands for the topic of a subscription whose topic is gone."""
+NO_TOPIC = TopicId(bytes(16))  # stands for the topic of a subscription whose topic is gone
 EXPIRY_SECONDS = 600.0
-STORE_USES_MS = Milliseconds(3_600_000)
-"""A use is stored when the last one that is stored is so much older."""
+STORE_USES_MS = Milliseconds(3_600_000)  # a use is stored when the last one that is stored is so much older
 EXPIRY_MARGIN = Milliseconds(2 * STORE_USES_MS)
 """A subscription stays so much longer than its time; also after a start, so that its clients have a chance."""
 
@@ -88,9 +86,7 @@ class Subscriptions:
         """
         self._registry, self._log, self._cursors = registry, log, cursors
         self._pushing = pushing or Pushing(registry)
-        self._stopped = stopped
-        self._used = used
-        self._cover = cover
+        self._stopped, self._used, self._cover = stopped, used, cover
 
     async def list(self, caller: Caller, page: PageRequest) -> Page[Subscription]:
         """Return a page of subscriptions, newest first, of a consumer's access lists (3.5); raise `InvalidInput`."""
@@ -246,10 +242,7 @@ class Subscriptions:
         return iam.lines(await self._registry.policies.find("subscriptions", caller.here.id, name))
 
     async def set_access_list(self, caller: Caller, name: SubscriptionName, users: Sequence[str]) -> Sequence[UserName]:
-        """Replace the access list and return it.
-
-        Raises `NotFound` for users who are no members, then for the subscription.
-        """
+        """Replace and return the access list; raise `NotFound` for whoever is no member, then for the subscription."""
         return await self._registry.subscriptions.set_access_list(caller.here.id, name, users, caller.expected)
 
     async def change_access_list(
@@ -261,7 +254,7 @@ class Subscriptions:
     async def give_cursors(self) -> int:
         """Give subscriptions that have no cursor one at the oldest kept message; return how many. For the start.
 
-        They have none only when the cursor database was lost or set aside. Their acknowledgements are not known any
+        They have none only when the cursors were lost or set aside. Their acknowledgements are not known any
         more, so everything is delivered again rather than skipped.
         """
         have, known = await self._cursors.subscriptions(), await self._registry.subscriptions.all()
@@ -306,12 +299,8 @@ class Expiry:
         clock: Clock,
         retention_clock: RetentionClock,
     ) -> None:
-        self._registry = registry
-        self._counts = counts
-        self._subscriptions = subscriptions
-        self._trail = trail
-        self._clock = clock
-        self._retention_clock = retention_clock
+        self._registry, self._counts, self._subscriptions, self._trail = registry, counts, subscriptions, trail
+        self._clock, self._retention_clock = clock, retention_clock
         self._noted: dict[SubscriptionId, Milliseconds] = {}
         self._started = clock.monotonic()
         self.rounds = Rounds(
@@ -347,20 +336,9 @@ class Expiry:
             return
         path, unused = subscription_path(project, name), span_text(each.ttl)
         expiry_logger.warning("subscription.expired", subscription=path, unused_for=unused)
-        await self._trail.record(
-            AuditEvent(
-                id=new_uuid(),
-                at=self._clock.wall(),
-                service="ams",
-                action="subscriptions:delete",
-                resource=path,
-                actor=EXPIRY_ACTOR,
-                address="",
-                code=200,
-                result=DONE,
-                reason=f"Not used for {unused}",
-            )
-        )
+        reason = f"Not used for {unused}"
+        event = new_event(self._clock.wall(), "ams", "subscriptions:delete", path, actor=EXPIRY_ACTOR, reason=reason)
+        await self._trail.record(event)
 
     def _used(self, each: Expiring) -> Milliseconds:
         pulls = self._counts.pulled.get(each.id)

@@ -44,8 +44,7 @@ from ams.storage.registry.registry import Registry
 from ams.storage.secrets import new_token
 
 MAX_TOKENS = 100
-LATEST = Milliseconds(253_402_300_799_000)
-"""The last second that can be written as a date."""
+LATEST = Milliseconds(253_402_300_799_000)  # the last second that can be written as a date
 TOKEN_ACTIONS = frozenset(action for action in PERMISSIONS if not needs_all_rights(action))
 STORE_USES_SECONDS = 60.0
 UNKNOWN_NAME = "Token doesn't exist"
@@ -109,10 +108,7 @@ class Users:
         return caller.view_made(await self.registry.users.create(name, details, roles or {}, caller.user))
 
     async def update(self, caller: Caller, name: UserName, details: UserDetails) -> User:
-        """Change what `details` says and nothing else (U6).
-
-        Raises `NotFound`, `NotAllowed` for a user above the caller, `InvalidInput` for values (contract 5.4).
-        """
+        """Change what `details` says (U6); raise `NotFound`, `NotAllowed` for one above the caller, `InvalidInput`."""
         user = await find_managed_user(self.registry, caller, name)
         roles = await self._checked_roles(caller, details)
         if details.name:

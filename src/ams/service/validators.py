@@ -33,8 +33,7 @@ from ams.validation.cost import INLINE, Budget, TooMuch, Watch
 from ams.validation.long_checks import DATA, MESSAGE, PAYLOAD, SECONDS, LongChecks, Piece, Refusal, Task
 from ams.validation.protobuf import definition_of, is_compiled, with_descriptor
 
-MAX_COMPILED = 2**26
-"""Bytes of memory for compiled revisions: thousands of usual ones, a few of the largest."""
+MAX_COMPILED = 2**26  # bytes of memory for compiled revisions: thousands of usual ones, a few of the largest
 
 MOST_REVISIONS = 20
 NO_REVISION_LEFT = "The schema of the topic has none of the revisions left that messages may keep"
@@ -46,10 +45,9 @@ class Validators:
     """Checks messages against schemas; compiles and keeps revisions that are in use."""
 
     def __init__(self, registry: Registry, long_checks: LongChecks) -> None:
-        self._registry = registry
+        self._registry, self._long_checks = registry, long_checks
         self._compiled: Cache[tuple[SchemaId, int, str], Compiled] = Cache(MAX_COMPILED, lambda each: each.memory)
         self._one_compiles = asyncio.Lock()
-        self._long_checks = long_checks
 
     async def check(self, project: ProjectId, schema: AttachedSchema, messages: Sequence[Message]) -> None:
         """Check a publish request: raise `InvalidInput` for the first message that the schema does not allow.

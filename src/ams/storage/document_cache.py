@@ -23,7 +23,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import structlog
 
 from ams.core.clock import Milliseconds
-from ams.outgoing.sharing import Shared
+from ams.core.coalescing import Shared
 from ams.storage.files import Disk, write_whole
 from ams.storage.free_space import UNLIMITED, FreeSpace
 

@@ -27,6 +27,7 @@ VERSION = "1"
 LOCK = "lock"
 _NO_FOLDER_LOCKS = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP)
 CERTIFICATE_SERVICE = "authn"  # prefix of the names that `ams authn serve` keeps, perhaps in our folder
+OLD_CURSORS = "cursors.db"
 RESTORING = "restore-unfinished"  # a file of this name in a folder: its restore has not ended
 
 
@@ -37,7 +38,7 @@ class Folder:
         self.path, self._locks = path, locks
         self.log = self.place("log")
         self.registry = self.place("registry.db")
-        self.cursors = self.place("cursors.db")
+        self.cursors = self.place("cursors")  # of a service whose messages are on Kafka
         self.history = self.place("history.db")
         self.reserve = self.place("reserve")  # without a log in the folder, which has one of its own
         self.token_key = self.place("token.key")
@@ -54,6 +55,11 @@ class Folder:
     def take(cls, path: str) -> "Folder":
         """Make or open the folder and lock it; raises `Unusable`, in one line, when it cannot be this process's."""
         path = os.path.abspath(path)
+        if os.path.exists(os.path.join(path, OLD_CURSORS)):
+            raise Unusable(
+                f"{path} holds {OLD_CURSORS}: a version made it that kept positions there; export it with that version,"
+                " and import it into a new folder"
+            )
         try:
             if not os.path.isdir(path):
                 os.makedirs(path, mode=0o700)
@@ -188,9 +194,8 @@ class DataCheck:
         self, folders: Sequence[str], databases: Sequence[str], files: Callable[[], Sequence[str]] = tuple
     ) -> None:
         """Remember what there is; `files` names those that must be there now. Raises `OSError` for what is missing."""
-        self._files = files
+        self._files, self._databases = files, databases
         self._gone: set[str] = set()  # missing at the last look: one that is being removed may still be named
-        self._databases = databases
         self._before = {path: _identity(path) for path in (*folders, *databases)}
         self._found: str | None = None
         self._looked_at = time.monotonic()

@@ -18,8 +18,7 @@ class FreeSpace:
     """
 
     def __init__(self, files: Disk, folder: str, min_free_bytes: int) -> None:
-        self._files = files
-        self._folder = folder
+        self._files, self._folder = files, folder
         self._min_free = min_free_bytes
 
     def growth_refusal(self) -> str | None:
@@ -49,8 +48,7 @@ class ReservedSpace(FreeSpace):
 
     def __init__(self, files: Disk, reserve: str, reserve_bytes: int, min_free_bytes: int) -> None:
         super().__init__(files, os.path.dirname(reserve), min_free_bytes)
-        self._reserve = reserve
-        self._reserve_bytes = reserve_bytes
+        self._reserve, self._reserve_bytes = reserve, reserve_bytes
         self._is_held = False
         self._lock = threading.Lock()
 

@@ -32,7 +32,6 @@ _LONGEST = 300
 
 
 def _s3_address(address: str) -> str:
-    """Return `s3://BUCKET/PREFIX` without a slash at its end; raise `WrongTable` if it is none, or names a secret."""
     bucket, _, prefix = address.removeprefix(f"{SCHEME}:").removeprefix("//").partition("/")
     if "@" in bucket or ":" in bucket or "?" in address:
         raise WrongTable(

@@ -209,7 +209,6 @@ class Table:
                 raise
 
     def _fitted(self, snapshot: Snapshot) -> bool:
-        """Add the columns the table lacks, by a commit of its own; False if there was nothing to add."""
         here = {field.name: field for field in snapshot.delta.schema().fields}
         wanted = {field.name: field for field in Schema.from_arrow(self.schema).fields}
         others = [

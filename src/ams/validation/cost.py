@@ -129,8 +129,7 @@ class Effort:
     """Counts what one schema does, each of its parts by a weight."""
 
     def __init__(self, references: References, weigh: Callable[[dict[str, Any]], int]) -> None:
-        self._references = references
-        self._weigh = weigh
+        self._references, self._weigh = references, weigh
         self._around: dict[int, _Around] = {}
         self._known: dict[tuple[int, int], int] = {}
         self._targets: dict[int, Any] = {}

@@ -103,8 +103,7 @@ class LongChecks:
     """Checks that workers do. The pool is shared with others, and closed by whom it belongs to."""
 
     def __init__(self, pool: Pool, seconds: float = SECONDS) -> None:
-        self._pool = pool
-        self._seconds = seconds
+        self._pool, self._seconds = pool, seconds
         self._tasks: Counter[Hashable] = Counter()
 
     async def check(self, project: Hashable, task: Task) -> Sequence[Refusal]:

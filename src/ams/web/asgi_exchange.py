@@ -51,9 +51,7 @@ class AsgiExchange:
         self.scope = _scope(connection, request)
         self.scope["state"] |= state or {}
         self.scope.update(extensions or {})
-        self._connection = connection
-        self._app = app
-        self._request = request
+        self._connection, self._app, self._request = connection, app, request
         self._expects_continue = request.expects_continue
         self._task: asyncio.Task[None] | None = None
         self._is_left = False  # whether the client reads nothing more
@@ -87,27 +85,22 @@ class AsgiExchange:
         self._changed.set()
 
     def end_body(self) -> None:
-        """Take note that the body is complete."""
         self._is_body_complete = True
         self._changed.set()
 
     def end_input(self) -> None:
-        """Take note that the client sends nothing more."""
         self._has_input_ended = True
         self._changed.set()
 
     def leave(self) -> None:
-        """Take note that the client has left."""
         self._is_left = True
         self._expects_continue = False
         self._changed.set()
 
     def prepare_stop(self) -> None:
-        """Close the connection after the answer."""
         self.keep_alive = False
 
     def cancel(self) -> None:
-        """Cancel the task."""
         if self._task is not None:
             self._task.cancel()
 

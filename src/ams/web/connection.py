@@ -94,14 +94,13 @@ class HttpConnection(asyncio.Protocol):
     is_lost = False  # whether nothing more is counted for it: a request may be let in after its client has left
 
     def __init__(self, port: Port, when_lost: Callable[[], None]) -> None:
-        self.port = port
+        self.port, self._when_lost = port, when_lost
         self.loop = asyncio.get_running_loop()
         self.transport: asyncio.Transport = None  # type: ignore[assignment]  # until `connection_made`
         self.client: tuple[str, int] | None = None
         self.server: tuple[str, int] | None = None
         self.is_secure = False
         self.is_write_paused = False  # whether the client has not read so much that nothing more should be written
-        self._when_lost = when_lost
         self._reader = RequestReader(self, port.max_header_bytes)
         self._arriving: Exchange | None = None  # the exchange whose body is not complete
         self._current: Exchange | None = None  # the exchange that is being answered
@@ -296,10 +295,7 @@ class HttpConnection(asyncio.Protocol):
         self._drop_held()
 
     def write_first(self, head: bytes, body: bytes) -> int:
-        """Write the head of an answer and the first portion of its body; return how many bytes of the body.
-
-        Portions make TLS tell that a client does not read: it takes any amount at once.
-        """
+        """Write head and first portion of an answer; return its bytes. In portions, as TLS takes any amount at once."""
         if len(body) <= _JOINED_BYTES:
             self.transport.write(head + body)
             return len(body)

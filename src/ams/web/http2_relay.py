@@ -31,13 +31,8 @@ class Http2Relay:
     """Tells connections apart, and relays those of HTTP/2. Used from one event loop."""
 
     def __init__(self, path: str, http: Http, seconds: float) -> None:
-        """`path` is that of the Unix socket; `http` makes connections of HTTP/1.1.
-
-        A connection that has not said within some `seconds` what it speaks is closed.
-        """
-        self.path = path
-        self.http = http
-        self.seconds = seconds
+        """`path`: the Unix socket; `http` makes HTTP/1.1 connections; one that says nothing for `seconds` is closed."""
+        self.path, self.http, self.seconds = path, http, seconds
         self.undecided: set[_Client] = set()  # connections that have not said yet what they speak
         self.relayed: set[_Client] = set()
         self._made = 0
@@ -105,9 +100,7 @@ class _Side(asyncio.Protocol):
 
 class _Client(_Side):
     def __init__(self, relay: Http2Relay, port: Port, when_lost: Callable[[], None]) -> None:
-        self._relay = relay
-        self._port = port
-        self._when_lost = when_lost
+        self._relay, self._port, self._when_lost = relay, port, when_lost
         self._loop = asyncio.get_running_loop()
         self._held = b""  # what came before the connection goes on
         self._timer: asyncio.TimerHandle

@@ -60,12 +60,9 @@ class Listener:
     def __init__(
         self, name: str, limits: ListenerLimits, *, context: ssl.SSLContext | None = None, refusal: bytes = b""
     ) -> None:
-        self.name = name
-        self.limits = limits
+        self.name, self.limits, self._context, self._refusal = name, limits, context, refusal
         self.refused: Counter[str] = Counter()
         self.failed_handshakes = 0
-        self._context = context
-        self._refusal = refusal
         self._open: FairShare[str] = FairShare(limits.connections)
         self._in_handshake: FairShare[str] = FairShare(limits.handshakes)
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -112,7 +109,10 @@ class Listener:
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
         except OSError as error:
-            self._rest(error)
+            assert self._socket is not None
+            self._note_refusal("files", reason=error.strerror)
+            self._loop.remove_reader(self._socket.fileno())
+            self._pause = self._loop.call_later(PAUSE_SECONDS, self._go_on)
             return
         client = client_of(address[0])
         why = self._why_refused(client, address[0])
@@ -120,13 +120,6 @@ class Listener:
             self._take(sock, client)
         else:
             self._refuse(sock, why, address[0])
-
-    def _rest(self, error: OSError) -> None:
-        """Accept nothing for a moment: the socket stays readable, and the loop would spin."""
-        assert self._socket is not None
-        self._note_refusal("files", reason=error.strerror)
-        self._loop.remove_reader(self._socket.fileno())
-        self._pause = self._loop.call_later(PAUSE_SECONDS, self._go_on)
 
     def _go_on(self) -> None:
         assert self._socket is not None

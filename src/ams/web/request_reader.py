@@ -58,8 +58,7 @@ class RequestReader:
     """Reads requests from `feed` on; `stop` ends it."""
 
     def __init__(self, receiver: Receiver, max_header_bytes: int) -> None:
-        self._receiver = receiver
-        self._max_header_bytes = max_header_bytes
+        self._receiver, self._max_header_bytes = receiver, max_header_bytes
         self._parser = _new_parser(self)
         self.is_stopped = False  # whether bytes that still come are dropped
         self.is_in_request = False  # whether a request has begun to arrive that is not complete
@@ -182,7 +181,6 @@ class RequestReader:
     # Callbacks of the parser
 
     def on_message_begin(self) -> None:
-        """Begin to read a head."""
         self.is_in_request = self.is_in_head = True
         self._head_bytes = self._trailer_bytes = self._trailers = self._hosts = self._body_left = 0
         self._slice_heads += 1
@@ -192,14 +190,10 @@ class RequestReader:
         self._is_chunked = self._expects_continue = False
 
     def on_url(self, url: bytes) -> None:
-        """Take a part of the target."""
         self.target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header field.
-
-        A field behind the body is not one of the head: a proxy that checked the head never saw it (RFC 9110, 6.5.1).
-        """
+        """Take a header field; one behind the body is no field of the head, which proxies checked (RFC 9110, 6.5.1)."""
         if not self.is_in_head:
             self._trailers += 1
             if self._trailers > MAX_HEADER_FIELDS:
@@ -229,7 +223,6 @@ class RequestReader:
             self._body_bytes = self._framing_bytes = 0
 
     def on_headers_complete(self) -> None:
-        """Check the head, and hand it over."""
         parser = self._parser
         version, method = parser.get_http_version(), parser.get_method()
         if version not in _VERSIONS or self._is_other_protocol(method):
@@ -261,7 +254,6 @@ class RequestReader:
         self.is_in_head = False
 
     def on_body(self, body: bytes) -> None:
-        """Take a part of the body."""
         size = len(body)
         self._parts += 1
         self._slice_body_bytes += size
@@ -271,7 +263,6 @@ class RequestReader:
         self._receiver.take_body(body)
 
     def on_message_complete(self) -> None:
-        """Be ready for the next head."""
         if self._body_after_offer:  # the parser gave up at the offer, and the body is still to come
             return
         self.is_in_request = False

@@ -37,10 +37,9 @@ class HttpServer:
         connection: Callable[[Port, Callable[[], None]], asyncio.Protocol] = HttpConnection,
     ) -> None:
         """`name` is that of the port in logs and metrics; `connection` makes its connections."""
-        self.port = port
+        self.port, self._connection = port, connection
         refusal = closing_answer(port.refusal(Overloaded("Too many connections")))
         self.listener = Listener(name, limits, context=context, refusal=refusal)
-        self._connection = connection
         self._date_timer: asyncio.TimerHandle | None = None
         self._is_empty = asyncio.Event()
         port.when_empty = self._is_empty.set

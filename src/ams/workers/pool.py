@@ -48,8 +48,7 @@ class Worker:
     """A process, and the memory shared with it. `begun` makes one."""
 
     def __init__(self, process: asyncio.subprocess.Process, memory: mmap.mmap) -> None:
-        self._process = process
-        self._memory = memory
+        self._process, self._memory = process, memory
 
     @classmethod
     async def begun(cls) -> "Worker":

@@ -62,15 +62,11 @@ async def installation(data: Path, clock: Clock, **more: object) -> AsyncIterato
         yield Installation(engines.registry, engines.log, engines.cursors)
 
 
-class Api:
-    def __init__(self, client: httpx.AsyncClient) -> None:
-        self._client = client
-
+class Api(httpx.AsyncClient):
     async def answer(self, method: str, path: str, body: object = None, token: str = ADMIN) -> httpx.Response:
-        return await self._client.request(method, f"/v1{path}", json=body, headers={"x-api-key": token})
+        return await self.request(method, f"/v1{path}", json=body, headers={"x-api-key": token})
 
     async def ask(self, method: str, path: str, body: object = None, token: str = ADMIN) -> Any:
-        """Return what is in an answer that must be good."""
         answer = await self.answer(method, path, body, token)
         assert answer.status_code == 200, (method, path, answer.text)
         return answer.json() if answer.content else None
@@ -98,9 +94,9 @@ class Api:
 async def service(data: Path, clock: Clock, **more: object) -> AsyncIterator[Api]:
     async with (
         running(settings(data, **more), Supervisor(), clock=clock) as run,
-        httpx.AsyncClient(base_url=run.base_url, trust_env=False, timeout=PATIENCE_SECONDS) as client,
+        Api(base_url=run.base_url, trust_env=False, timeout=PATIENCE_SECONDS) as api,
     ):
-        yield Api(client)
+        yield api
 
 
 async def furnished_folder(data: Path, clock: ManualClock) -> tuple[Told, str]:
@@ -166,7 +162,6 @@ async def _furnish_without_service(opened: Installation) -> str:
 
 
 async def _label(registry: Registry) -> None:
-    """Give a topic, a subscription and a snapshot labels, and the topic a schema with a deleted revision."""
     project = await registry.projects.find("P")
     assert project is not None
     schema = await registry.schemas.find(project.id, "first")
@@ -250,7 +245,6 @@ async def _register(api: Api) -> None:
 
 
 async def told(api: Api, clock: ManualClock) -> Told:
-    """Ask all there is to ask that moves nothing; return the answers by what was asked."""
     topics = [f"/projects/P/topics/{quote(each)}" for each in (*TOPICS, GOOGLES)]
     subs = [f"/projects/P/subscriptions/{quote(each)}" for each in (*SUBS, GOOGLES)]
     paths = [

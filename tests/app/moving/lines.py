@@ -18,7 +18,6 @@ def line(kind: str, **fields: object) -> Fields:
 
 
 def whole(*lines: Fields) -> list[Fields]:
-    """Return lines with a header before them and an end that counts them."""
     counts: dict[str, int] = {}
     for each in lines:
         counts[each["kind"]] = counts.get(each["kind"], 0) + 1

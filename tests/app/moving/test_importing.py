@@ -79,22 +79,19 @@ LONG = "t" * 5000
 def converted(path: Path, clock: ManualClock) -> str:
     data = base64.b64encode(b"hello").decode()
     messages = [line("message", offset=40 + number, time=clock.now - 1000 + number, data=data) for number in range(3)]
-    return written(
-        path,
-        whole(
-            line("log", project="P", topic="T", first=40),
-            *messages,
-            line("user", name="maker", token=LONG, service_roles=["service_admin"]),
-            line("user", name="made", token="short", created_by="maker", email="made@example.org"),
-            line("project", name="P", created_by="maker"),
-            line("membership", user="made", project="P", roles=["consumer"]),
-            line("schema", project="P", name="X", revisions=[{"revision": 3, "type": "json", "payload": "{}"}]),
-            line("topic", project="P", name="T", schema="X", authorized=["made"]),
-            line("topic", project="P", name="without-a-log"),
-            line("subscription", project="P", name="S", topic="T", offset=41, authorized=["made"]),
-            line("registration", name="somebody"),
-        ),
-    )
+    return written(path, whole(
+        line("log", project="P", topic="T", first=40),
+        *messages,
+        line("user", name="maker", token=LONG, service_roles=["service_admin"]),
+        line("user", name="made", token="short", created_by="maker", email="made@example.org"),
+        line("project", name="P", created_by="maker"),
+        line("membership", user="made", project="P", roles=["consumer"]),
+        line("schema", project="P", name="X", revisions=[{"revision": 3, "type": "json", "payload": "{}"}]),
+        line("topic", project="P", name="T", schema="X", authorized=["made"]),
+        line("topic", project="P", name="without-a-log"),
+        line("subscription", project="P", name="S", topic="T", offset=41, authorized=["made"]),
+        line("registration", name="somebody"),
+    ))  # fmt: skip
 
 
 async def test_a_detached_subscription_stands_nowhere_here_either(tmp_path: Path):
@@ -116,7 +113,6 @@ async def test_a_detached_subscription_stands_nowhere_here_either(tmp_path: Path
 
 
 def tail(path: Path, clock: ManualClock, first: int, last: int, *rest: dict[str, object], **log: object) -> str:
-    """Write a file with a log, which is known by its id, and what else there is."""
     data = base64.b64encode(b"hello").decode()
     messages = [line("message", offset=number, time=clock.now - 1000, data=data) for number in range(first, last)]
     return written(path, whole(line("log", project="P", topic="T", first=first, **log), *messages, *rest))

@@ -33,7 +33,6 @@ class Furnished(NamedTuple):
 
     @property
     def clock(self) -> ManualClock:
-        """A clock at the moment after all that happened."""
         return ManualClock(self.now)
 
 
@@ -158,10 +157,9 @@ async def test_without_secrets_there_are_none_and_new_ones_are_made(furnished: F
     assert new["authorizationHeader"]["value"] not in ("", push["authorizationHeader"]["value"])
 
 
-@pytest.mark.parametrize(
-    "after",
-    ["message", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("log", "lost", "user", "subscription"))],
-)
+@pytest.mark.parametrize("after", [
+    "message", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("log", "lost", "user", "subscription")),
+])  # fmt: skip
 async def test_a_broken_import_is_not_served_and_goes_on(furnished: Furnished, tmp_path: Path, after: str):
     lines = furnished.export.read_bytes().splitlines(keepends=True)
     last = max(number for number, line in enumerate(lines) if f'"kind":"{after}"'.encode() in line)
@@ -182,12 +180,10 @@ async def test_a_broken_import_is_not_served_and_goes_on(furnished: Furnished, t
 
 
 def lines(path: Path) -> list[bytes]:
-    """Return what an export says, without when and by whom it was made."""
     return path.read_bytes().splitlines()[1:]
 
 
 def registry_at(url: str) -> dict[str, str]:
-    """Return the settings of a registry at a URL that holds a password."""
     parts = urlsplit(url)
     without = parts._replace(netloc=parts.netloc.replace(f":{parts.password}@", "@"))
     return {"registry": without.geturl(), "registry_password": parts.password or ""}

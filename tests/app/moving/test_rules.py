@@ -29,8 +29,7 @@ HTTPS = {"type": "http_endpoint", "endpoint": "https://receiver.example.org/"}
 DEAD = HTTPS | {"dead_letter_topic": "d", "max_delivery_attempts": 5}
 SECRET = {"secret": "whsec_" + "MDEy" * 8}
 
-HASH = "0" * 64
-TOKEN = line("named_token", user="u", name="n", hash=HASH)
+TOKEN = line("named_token", user="u", name="n", hash="0" * 64)
 OTHER_TOKEN = line("named_token", user="u", name="m", hash="1" * 64)
 BINDING = line("binding", user="u", name="b", issuer="https://issuer.example", subject="s")
 ISSUER = line("issuer", name="i", url="https://issuer.example", audiences=["ams"])
@@ -158,12 +157,8 @@ BAD = {
     "three push secrets": ([PROJECT, sub(push=HTTPS, push_secrets=[SECRET] * 3)], 3, "more than 2 push_secrets"),
     "a backoff of an hour": ([PROJECT, parallel(retry_policy={"maximum_backoff": 3_600_000})], 3,
         "Fields minimumBackoff and maximumBackoff should be between 0s and 600s"),
-    "four attempts": ([PROJECT, parallel(dead_letter_policy={"topic": "d", "max_attempts": 4})], 3,
-        "Field maxDeliveryAttempts should be between 5 and 100"),
     "dead letters of it to no name": ([PROJECT, parallel(dead_letter_policy={"topic": "."})], 3,
         "Invalid dead letter topic name"),
-    "a filter that is none": ([PROJECT, parallel(filter="a = b")], 3,
-        "Invalid filter at character 1: expected NOT, \"(\", attributes or hasPrefix"),
     "a parallel deadline of 9 s": ([PROJECT, parallel() | {"ack_deadline_seconds": 9}], 3,
         "ack_deadline_seconds of a parallel subscription is 10 or more"),
     "two snapshots of one name": ([PROJECT, TOPIC, SNAPSHOT, SNAPSHOT], 5, "a second snapshot n of project p"),
@@ -202,10 +197,6 @@ BAD = {
     "two issuers with one url": ([ISSUER, ISSUER | {"name": "j"}], 3, "a url that another issuer has"),
     "an issuer of everybody's tokens": ([ISSUER | {"audiences": []}], 2,
         "An issuer needs audiences or clients: else its tokens for other services would do here"),
-    "an issuer asked without a secret": ([ASKED], 2,
-        "An issuer that is asked about tokens needs a client_id and a client_secret to ask with"),
-    "a rule that is none": ([ISSUER | {"roles": [RULE | {"entitlement": "x"}]}], 2,
-        "invalid entitlement: 'x' is not urn:NID:NAMESPACE:group:GROUP[:SUBGROUP][:role=ROLE][#AUTHORITY]"),
     "an issuer made by somebody unknown": ([ISSUER | {"created_by": "v"}], 2, "user v is not on any line before"),
     "kinds out of order": ([PROJECT, USER], 3, "a line of kind user may not stand here: kinds have an order"),
     "a second header": ([HEADER], 2, "a second line of kind header"),

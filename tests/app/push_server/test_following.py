@@ -38,10 +38,10 @@ HERE = Target("/projects/p/subscriptions/told", "/projects/p/topics/t", CONFIG, 
 
 
 class Followed:
-    def __init__(self, url: str, token: str) -> None:
+    def __init__(self, url: str) -> None:
         self.table = Table()
         self.condition = Condition()
-        self.client = AsyncClient(url, token, retry=None)
+        self.client = AsyncClient(url, TOKEN, retry=None)
         self.follower = Follower(self.client, self.table, self.condition, random=random.Random(7))
 
     def names(self) -> list[str]:
@@ -49,10 +49,13 @@ class Followed:
 
 
 @contextlib.asynccontextmanager
-async def followed(url: str, token: str = TOKEN) -> AsyncIterator[Followed]:
-    made = Followed(url, token)
+async def followed(url: str, *names: str) -> AsyncIterator[Followed]:
+    """Follow a service; yields when these subscriptions are to be delivered."""
+    made = Followed(url)
     await made.follower.start(Supervisor())
     try:
+        if names:
+            await wait_until_async(lambda: made.names() == [*names])
         yield made
     finally:
         await made.follower.stop(1)
@@ -72,8 +75,7 @@ async def test_without_leases_the_profile_says_what_is_delivered(reference: Refe
     reference.add("pull", type="", pushEndpoint="")
     reference.add("odd", type="carrier_pigeon")
     reference.add("unverified", verified=False)
-    async with followed(reference.url) as push:
-        await wait_until_async(lambda: push.names() == ["a"])
+    async with followed(reference.url, "a") as push:
         assert push.condition.text == OK
         found = push.table.targets[path]
 
@@ -89,8 +91,7 @@ async def test_without_leases_the_profile_says_what_is_delivered(reference: Refe
 @pytest.mark.usefixtures("_often")
 async def test_p3_subscriptions_are_started_stopped_and_replaced_as_listed(reference: ReferenceAms) -> None:
     reference.add("a")
-    async with followed(reference.url) as push:
-        await wait_until_async(lambda: push.names() == ["a"])
+    async with followed(reference.url, "a") as push:
         b = reference.add("b")
         await wait_until_async(lambda: push.names() == ["a", "b"])
         reference.add("b", pushEndpoint="https://example.com/other")
@@ -113,9 +114,7 @@ async def test_p3_a_single_failure_is_tried_again(reference: ReferenceAms) -> No
 @pytest.mark.usefixtures("_often")
 async def test_what_is_told_counts_at_once_and_the_profile_after_a_while(reference: ReferenceAms) -> None:
     reference.add("a")
-    async with followed(reference.url) as push:
-        await wait_until_async(lambda: push.names() == ["a"])
-
+    async with followed(reference.url, "a") as push:
         push.follower.activate(HERE)
         push.follower.deactivate("/projects/p/subscriptions/a")
         assert push.names() == ["told"]
@@ -140,8 +139,7 @@ async def test_p2_a_start_without_the_service_waits_and_says_so(monkeypatch: pyt
 
 async def test_a_lease_says_what_is_delivered_and_heartbeats_say_how_it_goes(reference: ReferenceAms) -> None:
     reference.leases, reference.leased = True, [reference.lease("a"), reference.lease("odd", type="carrier_pigeon")]
-    async with followed(reference.url) as push:
-        await wait_until_async(lambda: push.names() == ["a"])
+    async with followed(reference.url, "a") as push:
         assert push.condition.text == OK
         [target] = push.table.targets.values()
         assert (target.id, target.topic_id, target.secrets, target.ack_deadline_seconds) == (
@@ -173,8 +171,7 @@ async def test_a_lease_says_what_is_delivered_and_heartbeats_say_how_it_goes(ref
 
 async def test_states_that_did_not_arrive_are_told_again(reference: ReferenceAms) -> None:
     reference.leases, reference.leased = True, [reference.lease("a")]
-    async with followed(reference.url) as push:
-        await wait_until_async(lambda: push.names() == ["a"])
+    async with followed(reference.url, "a") as push:
         reference.faults["push:lease"] = [error(500, "Backend Error", "INTERNAL_SERVER_ERROR")]
         push.table.changes = {SubscriptionId("id-of-a"): WorkerState()}
         await wait_until_async(lambda: any(heartbeat["states"] for heartbeat in reference.heartbeats))
@@ -184,8 +181,7 @@ async def test_unanswered_it_stops_before_its_lease(reference: ReferenceAms, mon
     monkeypatch.setattr(holding, "_FINISH_SECONDS", 5.0)
     monkeypatch.setattr(holding, "_BACKOFF", SOON)
     reference.leases, reference.leased = True, [reference.lease("a")]
-    async with followed(reference.url) as push:
-        await wait_until_async(lambda: push.names() == ["a"])
+    async with followed(reference.url, "a") as push:
         reference.faults["push:lease"] = [error(500, "Backend Error", "INTERNAL_SERVER_ERROR")] * 12
         await wait_until_async(lambda: push.names() == [])
         [finished] = push.table.stops
@@ -210,8 +206,7 @@ async def test_an_activation_with_leases_asks_at_once(reference: ReferenceAms, m
 async def test_a_service_that_knows_no_leases_any_more_is_followed_by_profile(reference: ReferenceAms) -> None:
     reference.leases, reference.leased = True, [reference.lease("a")]
     reference.add("b")
-    async with followed(reference.url) as push:
-        await wait_until_async(lambda: push.names() == ["a"])
+    async with followed(reference.url, "a") as push:
         reference.leases = False
         await wait_until_async(lambda: push.names() == ["b"])
 
@@ -239,8 +234,8 @@ def target(path: str, deadline: int = 10) -> Target:
 
 
 @contextlib.asynccontextmanager
-async def pulling(reference: ReferenceAms, token: str = TOKEN) -> AsyncIterator[HttpUpstream]:
-    async with AsyncClient(reference.url, token, retry=None) as client:
+async def pulling(reference: ReferenceAms) -> AsyncIterator[HttpUpstream]:
+    async with AsyncClient(reference.url, TOKEN, retry=None) as client:
         waiting = Waking(client, Polling(random.Random(1)), seconds=1)
         yield HttpUpstream(client, waiting)
         await waiting.close()
@@ -333,9 +328,7 @@ async def test_a_service_that_cannot_say_when_is_asked_less_and_less_often(refer
     (error(500, "Backend Error", "INTERNAL_SERVER_ERROR"), Away), (error(503, "busy", "UNAVAILABLE"), Away),
     ((502, "<html>bad gateway"), Away), ((404, "404 page not found"), Away),
 ])  # fmt: skip
-def test_p21_a_failed_pull_is_told_by_what_can_be_done_about_it(
-    answer: tuple[int, str], kind: type[UpstreamError]
-) -> None:
+def test_p21_a_failed_pull_is_told_by_what_can_be_done_about_it(answer: tuple[int, str], kind: type[UpstreamError]):
     assert kind_of(client_errors.refusal(answer[0], answer[1].encode())) is kind
     assert kind_of(client_errors.Untrusted("x")) is Refused
 

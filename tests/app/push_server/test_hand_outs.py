@@ -43,12 +43,10 @@ class Leasing:
         await asyncio.to_thread(topic.publish, [Message(each) for each in payloads])
 
     async def lease(self, most: int = 10, size: int = 2**20) -> Sequence[HandOut]:
-        """Lease what is there, after what is given back."""
         await self.hand_outs.close()
         return await self.hand_outs.lease(TARGET, max_messages=most, max_bytes=size)
 
     async def fail(self, hand_out: HandOut, attempts: int = 1) -> None:
-        """Let messages fail, to wait for three seconds."""
         await self.hand_outs.fail(TARGET, hand_out, Milliseconds(3000), REFUSED._replace(attempts=attempts))
 
     async def current(self) -> int:

@@ -109,11 +109,10 @@ def test_without_tls_no_certificates_are_asked_for_and_it_listens_everywhere(tmp
     assert (settings.host, settings.skip_subs_load, settings.log_facilities) == ("0.0.0.0", True, "console,syslog")
 
 
-@pytest.mark.parametrize(
-    "key",
-    ["bind_port", "certificate", "certificate_key", "certificate_authorities_dir", "ams_token", "ams_host", "ams_port",
-     "log_level"],
-)  # fmt: skip
+@pytest.mark.parametrize("key", [
+    "bind_port", "certificate", "certificate_key", "certificate_authorities_dir", "ams_token", "ams_host", "ams_port",
+    "log_level",
+])  # fmt: skip
 def test_the_first_missing_key_is_told_in_the_words_of_the_contract(tmp_path: Path, key: str) -> None:
     order = list(JSON)
     lacking = {each: value for each, value in JSON.items() if order.index(each) < order.index(key)}

@@ -25,6 +25,7 @@ from ams.wire.push import Failure, WorkerState
 from tests.app.push_server.keepers import Table
 from tests.support.certificates import Authority, Pair
 from tests.support.http2_pings import ping
+from tests.support.waiting import PATIENCE_SECONDS
 from tests.support.wire_bytes import Value, call, written
 
 PATH = "/projects/p/subscriptions/s"
@@ -34,8 +35,7 @@ CHECK, WATCH = "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"
 UNABLE = "The push service is currently unable to handle any requests"
 PLAIN = PushSettings(endpoint="http://127.0.0.1:1", token="x", port=0, tls_enabled=False)
 
-LINEAR: Value = [(1, "linear"), (2, 300)]
-CONFIG: dict[int, Value] = {1: "https://example.com/in", 2: LINEAR, 3: 2, 4: "secret"}
+CONFIG: dict[int, Value] = {1: "https://example.com/in", 2: [(1, "linear"), (2, 300)], 3: 2, 4: "secret"}
 
 
 def activation(path: str = PATH, **changes: Value | None) -> bytes:
@@ -257,7 +257,7 @@ async def test_p22_health_is_told_to_nobody_else_either(authority: Authority) ->
     async with guarded(authority, ["somebody"]) as address, channel(address, authority, client) as connection:
         assert await call(connection, CHECK) == ("UNAUTHENTICATED", "UNAUTHORISED")
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await connection.unary_stream(WATCH)(b"", timeout=5).read()
+            await connection.unary_stream(WATCH)(b"", timeout=PATIENCE_SECONDS).read()
 
     assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
 

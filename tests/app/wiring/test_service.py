@@ -3,6 +3,7 @@
 import contextlib
 import shutil
 import socket
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -19,41 +20,42 @@ from google.pubsub_v1.services.publisher.transports import PublisherGrpcTranspor
 from structlog.testing import capture_logs
 
 from ams.app.serving import Running
-from ams.app.wiring import engines, put_in_order
+from ams.app.wiring import engines, put_in_order, service
 from ams.app.wiring.engines import open_engines, patiently
 from ams.app.wiring.identity import Identity, identity_of, trusted_by
 from ams.app.wiring.push import issuer_of
 from ams.core.backoff import Backoff
 from ams.core.clock import SystemClock
-from ams.core.errors import BadSettings, RegistryUnavailable, TokenRefused, Unusable
+from ams.core.errors import BadSettings, CursorsUnavailable, RegistryUnavailable, TokenRefused, Unusable
 from ams.core.issuer import Issuer
 from ams.core.names import BindingName, IssuerName, new_topic_id
 from ams.core.settings import Settings
 from ams.core.supervisor import Supervisor
+from ams.service.retention import LossTotal
 from ams.storage.files import Disk
 from ams.storage.log.embedded import EmbeddedLog, LogOptions
 from ams.storage.registry.registry import Registry
 from demo.issuer import ExampleIssuer
+from simulation.models import kafka_client, postgresql_driver
+from simulation.models.kafka import Cluster
+from simulation.models.postgresql import Server
 from tests.support.administration import make_user, open_registry
 from tests.support.served import served
-from tests.support.service import running_service
-from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
+from tests.support.service import asking, running_service
+from tests.support.waiting import wait_until_async
 
 
 @contextlib.asynccontextmanager
 async def started(data: Path, **settings: Any) -> AsyncIterator[tuple[Running, httpx.AsyncClient]]:
     async with (
         running_service(data, **settings) as (run, token),
-        httpx.AsyncClient(
-            base_url=f"{run.base_url}/v1/projects/P", headers={"x-api-key": token}, timeout=PATIENCE_SECONDS
-        ) as client,
+        asking(f"{run.base_url}/v1/projects/P", token) as client,
     ):
         await client.post(f"{run.base_url}/v1/projects/P", json={})
         await client.put("/topics/t")
         yield run, client
 
 
-SUBSCRIBED = {"topic": "projects/P/topics/t"}
 PUBLISHED = {"messages": [{"data": "aGk="}]}
 
 
@@ -61,7 +63,7 @@ PUBLISHED = {"messages": [{"data": "aGk="}]}
 async def test_topics_whose_log_was_lost_begin_again_and_so_do_their_subscriptions(tmp_path: Path) -> None:
     data = tmp_path / "data"
     async with started(data) as (_, client):
-        await client.put("/subscriptions/s", json=SUBSCRIBED)
+        await client.put("/subscriptions/s", json={"topic": "projects/P/topics/t"})
         for _ in range(3):
             await client.post("/topics/t:publish", json=PUBLISHED)
         await client.post("/subscriptions/s:modifyOffset", json={"offset": 3})
@@ -96,11 +98,10 @@ async def test_with_the_log_elsewhere_the_data_folder_has_a_reserve_too(
         return await EmbeddedLog.open(str(tmp_path / "elsewhere"), options=LogOptions(reserve_bytes=0))
 
     monkeypatch.setattr(engines._Opening, "_kafka_log", elsewhere)
-    monkeypatch.setattr(engines, "SPACE_SECONDS", 0.01)
     data, size = tmp_path / "data", 2**20
     settings = Settings(data=str(data), log="kafka", min_free_bytes=0, reserve_bytes=size)
     async with open_engines(settings, SystemClock(), Disk(), lambda _: None, Supervisor()) as opened:
-        reserve = data / "reserve"
+        reserve = data / "cursors" / "reserve"
         assert reserve.stat().st_size == size
         assert opened.space.release_reserve()
         await wait_until_async(opened.space.release_reserve)
@@ -131,7 +132,7 @@ async def test_in_a_folder_that_all_may_read_only_the_certificate_is_for_all(tmp
         readable = {each.name for each in places if each.stat().st_mode & 0o077}
 
     assert run.base_url.startswith("https")
-    assert {"cursors.db", "registry.db", "log", "7d", "control"} <= {each.name for each in places}
+    assert {"cursors", "registry.db", "log", "7d", "control"} <= {each.name for each in places}
     assert readable == {"ca.pem", "server.pem"}
 
 
@@ -173,16 +174,15 @@ async def test_bad_settings_stop_a_start_before_anything_is_made(
 TLS = {"cert": "chain.pem", "key": "key.pem"}
 
 
-@pytest.mark.parametrize(
-    ("settings", "issuer"),
-    [({"proxy_hostname": "ams.example", "port": 8080}, "https://ams.example"),
-     ({"host": "127.0.0.1", "port": 8080}, "http://127.0.0.1:8080"),
-     ({"host": "::1", "port": 80}, "http://[::1]"),
-     ({"host": "ams.example", "port": 8443, **TLS}, "https://ams.example:8443"),
-     ({"host": "ams.example", "port": 443, **TLS}, "https://ams.example"),
-     ({"host": "127.0.0.1", "port": 8443, "tls_self_signed": True}, "https://localhost:8443"),
-     ({"host": "0.0.0.0", "port": 443, **TLS}, f"https://{socket.gethostname()}")],
-)  # fmt: skip
+@pytest.mark.parametrize(("settings", "issuer"), [
+    ({"proxy_hostname": "ams.example", "port": 8080}, "https://ams.example"),
+    ({"host": "127.0.0.1", "port": 8080}, "http://127.0.0.1:8080"),
+    ({"host": "::1", "port": 80}, "http://[::1]"),
+    ({"host": "ams.example", "port": 8443, **TLS}, "https://ams.example:8443"),
+    ({"host": "ams.example", "port": 443, **TLS}, "https://ams.example"),
+    ({"host": "127.0.0.1", "port": 8443, "tls_self_signed": True}, "https://localhost:8443"),
+    ({"host": "0.0.0.0", "port": 443, **TLS}, f"https://{socket.gethostname()}"),
+])  # fmt: skip
 def test_the_issuer_is_where_the_service_is_found(settings: dict[str, object], issuer: str) -> None:
     assert issuer_of(Settings(**settings)) == issuer  # type: ignore[arg-type]
 
@@ -225,6 +225,33 @@ async def test_what_cannot_be_used_ends_the_start() -> None:
 
     with pytest.raises(Unusable, match="another version"):
         await patiently("PostgreSQL", attempt, lambda _: None)
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_a_start_of_a_node_waits_also_for_what_goes_away_once_it_was_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look, reasons, told = LossTotal.look, ["lost"], list[str]()
+
+    async def away_once(total: LossTotal) -> None:
+        if reasons:
+            raise CursorsUnavailable from OSError(reasons.pop())
+        await look(total)
+
+    monkeypatch.setattr(LossTotal, "look", away_once)
+    settings = Settings(
+        data=str(tmp_path / "data"), log="kafka", kafka_servers="kafka1:9092", kafka_replication=1, kafka_min_isr=1,
+        registry="postgresql://ams@model/ams", push_enabled=False, console=False,
+    )  # fmt: skip
+    server = Server(str(tmp_path), lambda: int(time.time() * 1000))
+    with (
+        postgresql_driver.installed({"model": postgresql_driver.DirectHost(server)}),
+        kafka_client.installed({("kafka1", 9092): kafka_client.DirectBroker(Cluster([1], time.time), 1)}),
+    ):
+        async with service(settings, Supervisor(), tell=told.append) as started:
+            assert started.away is None
+
+    assert told == ["PostgreSQL or Kafka: lost", ""]
 
 
 GOOD = '[[issuer]]\nname = "egi"\nurl = "https://issuer.example"\naudiences = ["ams"]\n'

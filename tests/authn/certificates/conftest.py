@@ -38,8 +38,6 @@ class World:
 
 @dataclass
 class Site:
-    """A folder of authorities that trusts the root, and checks that read it."""
-
     folder: Path
     clock: ManualClock
     stack: AsyncExitStack
@@ -63,7 +61,6 @@ class Site:
         return checks
 
     async def judge(self, leaf: Leaf, *chain: x509.Certificate | bytes, **options: object) -> str:
-        """Return the judgement of checks that have seen nothing yet."""
         return await judged(self.checks(**options), leaf, *chain, verify_host=self.hosts is not None)
 
 
@@ -97,7 +94,6 @@ def world(running_publishing: Publishing) -> World:
 
 @pytest.fixture
 async def site(tmp_path: Path, world: World, publishing: Publishing) -> AsyncIterator[Site]:
-    """A site that trusts the root; nothing is published yet."""
     folder = tmp_path / "authorities"
     folder.mkdir()
     async with AsyncExitStack() as stack:

@@ -74,7 +74,6 @@ def by_a_user(site: Site) -> Shown:
 
 
 def proxy(subject: Subject, oid: str = "") -> Callable[[Site], Shown]:
-    """Return a proxy certificate that Jane signed, by its extension or by its name."""
     info = bytes.fromhex("300c300a06082b06010505071501")
 
     def made(site: Site) -> Shown:
@@ -175,9 +174,7 @@ async def test_a_certificate_of_the_folder_ends_a_chain_however_and_by_whom_it_i
 
 
 @pytest.mark.parametrize("verify", [False, True])
-async def test_a_certificate_is_good_to_the_end_of_its_last_second_and_expired_from_then_on(
-    site: Site, verify: bool
-) -> None:
+async def test_a_certificate_is_good_to_the_end_of_its_last_second_and_expired_from_then_on(site: Site, verify: bool):
     leaf = site.root.signs(not_after=NOW)
     site.has_list(site.root.crl())
 
@@ -204,7 +201,6 @@ Renewed = tuple[dict[Period, x509.Certificate], Credentials]
 
 @pytest.fixture(scope="module")
 def renewed(world: World) -> Renewed:
-    """A CA whose certificate was renewed with the same key, and a certificate that it has signed."""
     key = ec.generate_private_key(ec.SECP256R1())
     is_ca = (x509.BasicConstraints(ca=True, path_length=None), True)
     made = {"key": key, "extensions": [is_ca]}
@@ -237,7 +233,6 @@ def test_one_trust_judges_at_each_time_as_one_that_was_read_for_it(
 
 
 def verdict(trust: Trust, leaf: Credentials, shown: list[bytes], time: datetime.datetime) -> str:
-    """Return what is said of a certificate at a time."""
     try:
         verified_chain(read_leaf(leaf.certificate), shown, trust, Milliseconds(int(time.timestamp() * 1000)))
     except CertificateRefused as error:
@@ -334,7 +329,6 @@ def test_a8_what_the_normal_form_cannot_say_is_told(subject: Pairs, why: str) ->
 
 def test_a8_the_digest_tells_subjects_of_one_normal_form_apart() -> None:
     one, other = name_of([("CN", "a"), ("CN", "b")]), name_of([("CN", "b")])
-
     assert of_certificate(one) == of_certificate(other)
     assert subject_sha256(one) != subject_sha256(other)
     assert len(subject_sha256(one)) == 64
@@ -351,7 +345,6 @@ def test_a8_the_digest_tells_subjects_of_one_normal_form_apart() -> None:
 async def test_a19_a_subject_that_cannot_be_read_is_refused(site: Site, old: bytes, new: bytes) -> None:
     usual = site.root.signs([("C", "GR"), ("CN", "UNUSUAL!")])
     odd = site.root.signs_changed(usual.certificate, old, new)
-
     said = await site.judge(odd)
     assert said.replace("has a subject that ", "") == "refused: Your certificate cannot be read"
 

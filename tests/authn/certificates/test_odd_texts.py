@@ -35,8 +35,6 @@ def pem(label: str, der: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class OddAuthority:
-    """A CA with such a name; what it signs is in DER."""
-
     made: Authority
     name: bytes = ODD
 
@@ -107,7 +105,6 @@ async def test_the_name_of_the_authority_above_may_be_odd_in_an_extension_alone(
 
 def test_the_signature_of_a_list_is_over_what_was_signed_and_not_over_what_is_read(odd: OddAuthority) -> None:
     ca, good = read_der(odd.certificate), odd.crl(7)
-
     assert RevocationList.read(good, "good").is_signed_by(ca)
     for forged in (good.replace(ODD[:2], USUAL[:2]), good[:-1] + bytes([good[-1] ^ 1])):
         assert not RevocationList.read(forged, "forged").is_signed_by(ca)
@@ -151,8 +148,6 @@ extendedKeyUsage = OCSPSigning
 
 
 class OpenSsl:
-    """A CA that the program runs, in a folder."""
-
     def __init__(self, folder: Path, ca: OddAuthority, responder: str) -> None:
         self._folder = folder
         (folder / "config").write_text(OPENSSL_CONFIGURATION.format(responder=responder))
@@ -164,7 +159,6 @@ class OpenSsl:
         return subprocess.run(["openssl", *command.split()], capture_output=True, check=True, cwd=self._folder).stdout
 
     def signs(self, name: str, serial: int) -> bytes:
-        """Sign a certificate with the extensions of its name, also into `NAME.pem`; return its DER."""
         self.run(f"ecparam -name prime256v1 -genkey -noout -out {name}.key")
         self.run(f"req -new -config config -key {name}.key -subj /CN={name} -out {name}.csr")
         self.run(

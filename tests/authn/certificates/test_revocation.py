@@ -164,7 +164,6 @@ def test_so_many_lists_and_answers_are_kept() -> None:
 async def test_a10_all_urls_are_tried_and_those_of_ldap_left_out(site: Site, publishing: Publishing) -> None:
     good = publishing.puts("/good.crl", site.root.crl())
     urls = ["ldap://127.0.0.1/cn=ca", publishing.url("/missing.crl"), publishing.puts("/odd.crl", b"odd"), good]
-
     assert await site.judge(site.root.signs(crl_urls=urls)) == BELIEVED
     assert list(publishing.asked) == ["/missing.crl", "/odd.crl", "/good.crl"]
 
@@ -174,12 +173,9 @@ async def test_a10_all_urls_are_tried_and_those_of_ldap_left_out(site: Site, pub
     (b"ftp://127.0.0.1/", 302, "Could not access CRL {url}"), (b"/root.crl", 301, "Could not access CRL {url}"),
     (b"odd", 200, "Unable to parse CRL Data"),
 ])  # fmt: skip
-async def test_a10_an_absent_list_is_ours(
-    site: Site, publishing: Publishing, data: bytes, status: int, said: str
-) -> None:
+async def test_a10_an_absent_list_is_ours(site: Site, publishing: Publishing, data: bytes, status: int, said: str):
     url = publishing.puts("/root.crl", data)
     publishing.statuses["/root.crl"] = status
-
     assert await site.judge(site.jane) == f"unable: {said.format(url=url)}"
     assert await site.judge(site.jane, revocation="warn") == BELIEVED
 
@@ -225,7 +221,6 @@ async def test_failures_of_lists_and_responders_are_remembered_for_half_a_minute
 async def test_a10_the_guard_keeps_fetches_off_private_addresses(site: Site, publishing: Publishing) -> None:
     publishing.puts("/root.crl", site.root.crl())
     site.guard = Guard()
-
     assert "Could not access CRL" in await site.judge(site.jane)
     assert not publishing.asked
 
@@ -255,7 +250,6 @@ async def test_a10_lists_about_others_say_nothing(site: Site, publishing: Publis
     data = site.root.crl(extensions=[extension])
     publishing.puts("/root.crl", data)
     site.has_list(data)
-
     assert "is of no use" in await site.judge(site.jane)
 
 
@@ -303,7 +297,6 @@ async def test_a10_the_whole_chain_is_looked_at(site: Site, publishing: Publishi
 ])  # fmt: skip
 async def test_a10_without_any_list_the_policy_decides(site: Site, extensions: list[Extension], said: str) -> None:
     leaf = site.root.signs(extensions=extensions)
-
     assert said in await site.judge(leaf)
     assert await site.judge(leaf, revocation="warn") == BELIEVED
     assert await site.judge(leaf, verify_certificate=False) == BELIEVED
@@ -337,7 +330,6 @@ RESPONDER = "/ocsp"
 
 @pytest.fixture
 def leaf(world: World, publishing: Publishing) -> Credentials:
-    """A certificate with a responder and no list."""
     return world.root.signs(ocsp_urls=[publishing.url(RESPONDER)])
 
 

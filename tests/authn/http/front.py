@@ -69,8 +69,6 @@ def relaying(
 
 @dataclass(frozen=True)
 class Served:
-    """A front that answers, in a thread of its own."""
-
     listener: Listener
     port: int
     ca: str
@@ -85,7 +83,6 @@ class Served:
     def connect(
         self, *, cert: Pair | None = None, preface: bytes = b"", pieces: int = 1, source: str = "127.0.0.1"
     ) -> ssl.SSLSocket:
-        """Return a connection after its handshake; the preface is sent before, in so many pieces."""
         raw = socket.create_connection(("127.0.0.1", self.port), PATIENCE_SECONDS, (source, 0))
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         size = max(len(preface) // pieces, 1)
@@ -102,7 +99,6 @@ class Served:
 
 
 def answered(client: ssl.SSLSocket) -> Any:
-    """Read an answer to its end."""
     whole = b""
     with contextlib.suppress(ConnectionError):
         while part := client.recv(65536):
@@ -124,7 +120,6 @@ def served(
     limits: ListenerLimits = LIMITS,
     **seconds: float,
 ) -> Iterator[Served]:
-    """Serve until the block ends, on uvloop as the program does."""
     context = AskingContext.make(proxied=proxied)
     context.load_cert_chain(pair.chain, pair.key)
     front = Front(context=context, limits=limits, **seconds)

@@ -269,8 +269,6 @@ WRONG = (401, "Wrong Credentials")
 
 
 class UsersOfAms:
-    """AMS with an administrator and another user, or away."""
-
     def __init__(self) -> None:
         self.away = False
 

@@ -19,7 +19,6 @@ class Files:
         return self._ams("apply", "-f", "file.yaml", *arguments)
 
     def settle(self, text: str, *arguments: str) -> str:
-        """Apply a text, and again, which must find nothing to do; return the first plan."""
         first = self.apply(text, "--yes", *arguments)
         assert first.returncode == 0, first.stderr
         assert self.apply(text, *arguments).stdout == "nothing to do\n"

@@ -54,7 +54,6 @@ def test_what_is_declared_is_made_and_a_second_run_has_nothing_to_do(ams: Ams, f
 
 def test_a_schema_in_protocol_buffers_is_declared_by_its_file(files: Files, tmp_path: Path) -> None:
     (tmp_path / "a.proto").write_text('syntax = "proto3"; message A {}')
-
     files.settle("projects: {PROJECT: {schemas: {a: {type: protobuf, file: a.proto}}}}")
 
 

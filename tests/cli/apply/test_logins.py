@@ -51,7 +51,6 @@ def declared(folder: Path, text: str = TEXT) -> Declared:
 
 
 def there(source: str = "registry", **token: Any) -> Existing:
-    """Return what a service holds on which the declaration was carried out; of the token something else."""
     issuer = wire.Issuer(
         name="checkin", url=URL, audiences=["ams"], client_secret="***", create_users=True, source="registry",
         roles=[wire.RoleRule(entitlement=ENTITLEMENT, project="garden", roles=["consumer", "publisher"])],
@@ -80,7 +79,6 @@ NOTHING, PRUNE, RENEW = PlanOptions(), PlanOptions(prune=True), PlanOptions(rene
 EVERYTHING = PlanOptions(prune=True, renew_tokens=True)
 KEY = there(key_id="00" * 20)
 OTHERS = "users: {sensor: {tokens: {}, bindings: {checkin: {issuer: 'https://issuer.example', subject: s-7}}}}"
-ENDLESS = "users: {sensor: {tokens: {field: {token_file: f, expires_on: ~}}}}"
 WITHOUT = "users: {sensor: {bindings: {}, tokens: {}}}\nissuers: {}"
 REMOVED = [Step(Change.REMOVE, TOKEN, {}), Step(Change.REMOVE, IDENTITY, {})]
 OTHER_AUDIENCE = TEXT.replace("[ams]", "[other]")
@@ -107,7 +105,7 @@ def test_a_token_that_differs_is_made_anew_when_that_is_asked_for_and_what_is_no
     for text, existing, end in (
         (TEXT, there(rights="all"), "2999-05-01T00:00:00Z"),
         (TEXT, there(expires_on=""), "2999-05-01T00:00:00Z"),
-        (ENDLESS, there(), ""),
+        ("users: {sensor: {tokens: {field: {token_file: f, expires_on: ~}}}}", there(), ""),
     ):
         [step] = plan(declared(tmp_path, text), existing, RENEW)
         assert (step.change, step.key) == (Change.ALTER, TOKEN)

@@ -10,7 +10,6 @@ from tests.support.commands import Ran
 
 @pytest.fixture
 def certificates() -> Iterator[CertificateService]:
-    """Run a certificate service that holds the service type `ams` on one host."""
     with certificate_service() as service:
         service.service_types.append(
             {
@@ -23,7 +22,6 @@ def certificates() -> Iterator[CertificateService]:
 
 @pytest.fixture
 def environment(certificates: CertificateService, tmp_path: Path) -> dict[str, str]:
-    """Return variables that point at it; no AMS is there unless a test says so."""
     return {"HOME": str(tmp_path), "AMS_AUTHN_ENDPOINT": certificates.url, "AMS_AUTHN_KEY": KEY}
 
 

@@ -24,8 +24,6 @@ Import = Callable[..., Ran]
 
 @pytest.fixture
 def imported(authn: Authn, tmp_path: Path) -> Import:
-    """Import a text as a file of bindings."""
-
     def run(text: str, *arguments: str) -> Ran:
         (tmp_path / "b.csv").write_text(text)
         return authn.run("bindings", "import-csv", "b.csv", *arguments)
@@ -79,12 +77,9 @@ METHOD = {"service_uuid": "old-web", "port": {"$numberInt": "8444"}, "host": "we
           "uuid": "old-m", "access_key": "hush"}  # fmt: skip
 BINDING = {"name": "jane", "service_uuid": "old-web", "host": "web.example", "auth_identifier": "CN=Jane,C=GR",
            "uuid": "old-b", "auth_type": "x509", "uniquekey": "id-1"}  # fmt: skip
-SAN = {"binding_uuid": "old-b", "binding_auth_identifier": "CN=Jane,C=GR"}
 
 
 class Old:
-    """A database of the reference, and the service that it is brought into."""
-
     def __init__(self, authn: Authn, certificates: CertificateService, folder: Path) -> None:
         self.authn, self.certificates, self._folder = authn, certificates, folder
 
@@ -102,7 +97,7 @@ def old(authn: Authn, certificates: CertificateService, tmp_path: Path) -> Old:
 
 
 def test_a_database_comes_in_with_its_references_and_again_there_is_nothing_to_do(old: Old) -> None:
-    dump = old.dump(BINDING, METHOD, TYPE, SAN)
+    dump = old.dump(BINDING, METHOD, TYPE, {"binding_uuid": "old-b", "binding_auth_identifier": "CN=Jane,C=GR"})
     dry = old.authn("import", dump, "--dry-run")
     unchanged = list(old.certificates.changes)
     first = old.authn.run("import", dump)

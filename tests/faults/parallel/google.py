@@ -5,7 +5,8 @@ and its channel, so that the client is as it is.
 
 Messages that come by a stream were given some time before: after the stream was opened, and not long before they came.
 Where a subscription has no exactly-once delivery, its service says OK to ids that count no more, too. So an answer says
-something only while the lease surely runs; any other is noted as unknown.
+something only while the lease surely runs; any other is noted as unknown. With ordering keys a lease runs no longer
+than those of the messages before it that the client has.
 """
 
 import asyncio
@@ -13,9 +14,10 @@ import base64
 import itertools
 import random
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -46,10 +48,11 @@ from simulation.histories.attempts import (
 from simulation.histories.client import PROJECT, Client, Kind
 from simulation.histories.history import History
 from simulation.histories.parallel_laws import Parallel, ParallelEnding, TakeOvers
-from simulation.histories.payload import Leased, is_poisoned, leased, name_of
-from tests.faults.http_client import Target, Traffic
+from simulation.histories.payload import Leased, is_poisoned, leased, name_of, ordering_key
+from tests.faults.http_client import Traffic
 
 ON_ITS_WAY = 2.0  # seconds for which a message may be on its way to the client, on a machine with much to do
+LONGEST = 60.0  # seconds for which a client has a message at most, as far as is told by what it says
 _SERVICE = "/google.pubsub.v1.Subscriber/"
 _DETAILS = "grpc-status-details-bin"
 _WAITS = {"wait_for_ready": True}
@@ -64,17 +67,15 @@ class Moment(NamedTuple):
     since: float  # no message that comes now was given before
 
 
-def moment_at(target: Target) -> Moment:
-    """Return this moment of a service that is killed and started again."""
-    now = time.monotonic()
-    return Moment(now, target.deaths, target.up.is_set(), now - ON_ITS_WAY)
-
-
 class _Came(NamedTuple):
     """When a message was given at the earliest, and in which life."""
 
     since: float
     deaths: int
+    number: int
+    """How many messages this client was given before."""
+    offset: int
+    key: str
 
 
 def as_told(subs: Sequence[Parallel], attempts: Sequence[Attempt]) -> list[Attempt]:
@@ -112,21 +113,25 @@ class Observer(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientIntercep
         self._loop = asyncio.get_running_loop()
         self._numbers = itertools.count(1)
         self._came: dict[str, _Came] = {}
+        self._of_key: defaultdict[str, dict[int, str]] = defaultdict(dict)
+        """The newest id of each message of an ordering key that is not done for sure."""
+        self._nacked: dict[str, float] = {}
         self._answered: set[str] = set()
 
     def intercept_stream_stream(self, continuation: Any, details: Any, requests: Any) -> Any:
-        opened = self._now()
+        opened, stream = self._now(), f"{self._name}-stream-{next(self._numbers)}"
         call = continuation(details._replace(**_WAITS), requests)
-        return _Responses(call, lambda response: self._note_given(response, opened))
+        return _Responses(call, lambda response: self._note_given(response, opened, stream))
 
     def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
         verb = details.method.removeprefix(_SERVICE)
         seconds = request.ack_deadline_seconds if verb == "ModifyAckDeadline" else 0
         noted = ACK if verb == "Acknowledge" else EXTEND if seconds else NACK
-        with self._flight():
-            began = self._now()
-            call = continuation(details._replace(**_WAITS), request)
-            ended = self._now()
+        if noted == NACK:
+            self._nacked.update(dict.fromkeys(request.ack_ids, self._now().time))
+        began = self._now()
+        call = continuation(details._replace(**_WAITS), request)
+        ended = self._now()
         self._note_settled(noted, tuple(request.ack_ids), seconds, call, began, ended)
         return call
 
@@ -141,16 +146,19 @@ class Observer(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientIntercep
         facts = self._facts(started, time.monotonic(), Outcome.DONE)
         self._history.add(Settle(**facts, subscription=self._kind.name, verb=ACK, ids=(ack_id,)))
 
-    def _note_given(self, response: Any, opened: Moment) -> None:
+    def _note_given(self, response: Any, opened: Moment, stream: str) -> None:
         now = self._now()
         since = max(opened.time, now.since)
         messages = tuple(_read(each) for each in response.received_messages)
         if not messages:
             return
-        self._came.update((each.ack_id, _Came(since, opened.deaths)) for each in messages)
-        self._history.add(
-            Lease(**self._facts(since, now.time, Outcome.DONE), subscription=self._kind.name, messages=messages)
-        )
+        for each in messages:
+            key = ordering_key(each.name) if self._kind.ordered else ""
+            self._came[each.ack_id] = _Came(since, opened.deaths, len(self._came), each.id, key)
+            if key:
+                self._of_key[key][each.id] = each.ack_id
+        facts = self._facts(since, now.time, Outcome.DONE)
+        self._history.add(Lease(**facts, subscription=self._kind.name, messages=messages, stream=stream))
 
     def _note_settled(
         self, verb: str, ids: tuple[str, ...], seconds: float, call: Any, began: Moment, ended: Moment
@@ -167,6 +175,11 @@ class Observer(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientIntercep
         )
         until = float("inf") if outcome is Outcome.UNKNOWN and not _may_have_died(began, ended) else ended.time
         said = tuple(each for each in ids if each not in unknown)
+        if verb == ACK and outcome is Outcome.DONE:
+            for each in said:
+                known = self._came.get(each)
+                if known is not None:
+                    self._of_key[known.key].pop(known.offset, None)
         for some, came in ((said, outcome), (unknown, Outcome.UNKNOWN)):
             if some:
                 facts, named = self._facts(began.time, until, came), tuple(each for each in some if each in late)
@@ -180,28 +193,28 @@ class Observer(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientIntercep
         came = self._came.get(ack_id)
         if came is None or not came.deaths == began.deaths == ended.deaths:
             return False
-        return ended.time < came.since + self._kind.deadline
+        return ended.time < came.since + self._kind.deadline and not self._may_be_taken_back(came, ended)
+
+    def _may_be_taken_back(self, came: _Came, ended: Moment) -> bool:
+        """Whether a message before this one in its key may have failed since it came."""
+        for offset, ack_id in list(self._of_key[came.key].items()):
+            other = self._came[ack_id]
+            if offset >= came.offset or other.since + LONGEST < came.since:
+                continue
+            was_nacked = came.since <= self._nacked.get(ack_id, float("-inf")) <= ended.time
+            if other.number > came.number or was_nacked or ended.time >= other.since + self._kind.deadline:
+                return True
+        return False
 
     def _outcome(self, call: Any, late: Sequence[str], began: Moment, ended: Moment) -> Outcome:
         if call.code() is grpc.StatusCode.OK or late:
             return Outcome.DONE
-        if _may_have_died(began, ended):
-            self._on_loop(self._traffic.hits.add, (ended.deaths, Kind.GOOGLE))
-        else:
+        if not _may_have_died(began, ended):
             self._on_loop(self._refused, f"{Kind.GOOGLE.value}: {call.code().name} {call.details()}")
         return Outcome.UNKNOWN
 
     def _refused(self, refusal: str) -> None:
         self._traffic.refusals[refusal] += 1
-
-    @contextmanager
-    def _flight(self) -> Iterator[None]:
-        flight = self._traffic.flight(Kind.GOOGLE)
-        self._on_loop(flight.__enter__)
-        try:
-            yield
-        finally:
-            self._on_loop(flight.__exit__, None, None, None)
 
     def _on_loop(self, call: Callable[..., object], *arguments: object) -> None:
         self._loop.call_soon_threadsafe(call, *arguments)
@@ -252,7 +265,6 @@ def _late(call: Any) -> tuple[str, ...]:
     return tuple(found)
 
 
-TOPIC = "google"
 LEASE = 10  # seconds that the clients ask for, always: the least there can be on a stream
 EACH = 2  # clients of a subscription
 MOST = 200
@@ -262,9 +274,6 @@ SOON = (("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff
 
 def kinds_of(topic: str) -> tuple[Parallel, ...]:
     return tuple(each._replace(deadline=LEASE) for each in parallel.kinds_of(topic))
-
-
-KINDS = kinds_of(TOPIC)
 
 
 class Subscriber:
@@ -378,12 +387,10 @@ class Streams:
     async def stop(self) -> None:
         await asyncio.gather(*(asyncio.to_thread(each.stop) for each in self._clients))
 
-    def violations(
-        self, held: Sequence[Held], attempts: Sequence[Attempt], left: ParallelEnding, *, in_cluster: bool = True
-    ) -> Iterator[str]:
+    def violations(self, held: Sequence[Held], attempts: Sequence[Attempt], left: ParallelEnding) -> Iterator[str]:
         """Yield the broken laws; `held` is the topic."""
-        told = as_told(self.kinds, attempts) if in_cluster else attempts
-        for each in laws.with_more_attempts(self.kinds) if in_cluster else self.kinds:
+        told = as_told(self.kinds, attempts)
+        for each in laws.with_more_attempts(self.kinds):
             yield from laws.violations(each, held, told, left)
         yield from self._ended
 

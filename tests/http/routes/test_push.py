@@ -12,6 +12,7 @@ from ams.cluster.leases import LEASE_SECONDS
 from ams.push.report import RETRYING, SEND
 from ams.wire.push import Attempt, Failure, WorkerState
 from tests.support import shape
+from tests.support.administration import age_leases
 from tests.support.served import SERVICE_TOKEN, WORKER_TOKEN, Served, served
 
 PUSH = {"push_enabled": True, "push_worker_token": WORKER_TOKEN, "push_inside": False}
@@ -28,8 +29,6 @@ BROKEN = WorkerState(
 
 @dataclass(frozen=True)
 class PushService:
-    """A service with a project and a subscription that is delivered."""
-
     service: Served
     admin: Client
     worker: Client
@@ -42,9 +41,7 @@ class PushService:
         """Let all leases end; the database's clock, which nobody moves, is overtaken by making them older."""
         self.service.clock.advance(round(LEASE_SECONDS * 1000))
         if shape.is_cluster():
-            older = text("UPDATE lease_holders SET until = until - 60000")
-            database = self.service.run.service.registry._database
-            self.service.carry_out(database.put(lambda connection: connection.execute(older)))
+            self.service.carry_out(age_leases(self.service.run.service.registry, 60_000))
 
     def status(self, of: Client | None = None) -> wire.PushStatus:
         return (of or self.admin).call(wire.get_push_status("P", "S"))
@@ -69,7 +66,6 @@ def push_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PushServi
 
 @pytest.fixture(autouse=True)
 def fresh(push_service: PushService) -> None:
-    """Begin without leases."""
     push_service.end_leases()
 
 

@@ -222,13 +222,11 @@ EXPECT = START + JSON % "{expect: %s}" + END
 ])  # fmt: skip
 def test_each_mistake_in_what_is_expected_has_its_reason(tmp_path: Path, said: str, reason: str) -> None:
     told = mistakes(tmp_path, EXPECT % said)
-
     assert [reason in each for _, each in told] == [True], told
 
 
 def test_nothing_is_set_aside_of_a_result(tmp_path: Path) -> None:
     steps = "{aggregate: {by: [site], values: {n: count(*)}}}, {expect: {unique: n, on_failure: set_aside}}"
-
     assert mistakes(tmp_path, START + JSON % steps + END) == [
         (2, "behind steps over all rows none is set aside: expect it before, or filter")
     ]
@@ -253,7 +251,6 @@ def test_expectations_that_set_nothing_aside_may_change(tmp_path: Path) -> None:
 ])  # fmt: skip
 def test_one_mistake_is_told_once(tmp_path: Path, step: str) -> None:
     found = mistakes(tmp_path, START + JSON % step + "sink: {table: a}\n")
-
     assert [reason.partition(";")[0] for _, reason in found] == ["no function 'coun'"]
 
 
@@ -273,7 +270,6 @@ def record(*fields: dict[str, Any]) -> dict[str, Any]:
 def test_avro_schemas_that_no_columns_can_be_made_of_are_refused(tmp_path: Path, schema: Any, reason: str) -> None:
     (tmp_path / "s.avsc").write_text(schema if isinstance(schema, str) else json.dumps(schema))
     text = START + "steps: [{parse: {format: avro, schema: s.avsc}}]\n" + END
-
     assert reason in mistakes(tmp_path, text)[0][1]
 
 
@@ -297,9 +293,7 @@ def test_a_file_that_says_nothing_or_too_much_is_refused(tmp_path: Path) -> None
 
 def test_a_file_may_name_a_job_whose_options_settings_win_over(tmp_path: Path) -> None:
     text = "job: archive\noptions: {topics: [jobs], closed_after: 3}\n"
-
     made = plan(tmp_path, text, "closed_after=5", "path=2024")  # a path is text, whatever it looks like
-
     assert made.name == "archive"
     assert {'option   topics = ["jobs"]', "option   closed_after = 5", 'option   path = "2024"'} <= set(made.lines)
 

@@ -27,11 +27,9 @@ FIELDS = {
     "place": types.struct({"lat": types.DOUBLE}),
 }  # fmt: skip
 ATTRIBUTES: Mapping[str, str] = {"vo": "ops"}
-NONE = dict.fromkeys(FIELDS)
 
 
 def read(parse: Any, data: bytes) -> list[Any]:
-    """Return records, and of what is broken the reasons."""
     try:
         return [str(each) if isinstance(each, Broken) else each for each in parse(data, ATTRIBUTES)]
     except Broken as error:
@@ -60,8 +58,7 @@ def test_json_is_read_into_the_types_that_are_asked_for() -> None:
 
 def test_each_object_of_a_list_is_a_record_and_a_bad_one_is_set_aside_alone() -> None:
     found = read(Json(FIELDS, frozenset({"site"})), b'[{"site": "A"}, {"jobs": 1}, 7, {"site": "B", "at": 1709634030}]')
-
-    assert found[0] == {**NONE, "site": "A", "attributes": ATTRIBUTES}
+    assert found[0] == {**dict.fromkeys(FIELDS), "site": "A", "attributes": ATTRIBUTES}
     assert found[1:3] == ["field site is missing", "a JSON object is expected"]
     assert found[3]["at"] == datetime(2024, 3, 5, 10, 20, 30, tzinfo=UTC)
 
@@ -110,15 +107,12 @@ def test_a_line_can_be_a_record_as_it_is() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("coding", "mark", "encoding", "broken"),
-    [
-        ("UTF-8", b"", "utf-8", b"\xff"),
-        ("UTF-8", codecs.BOM_UTF8, "utf-8", b"\xff"),
-        ("UTF-16", codecs.BOM_UTF16_LE, "utf-16-le", b"\x00\xd8"),
-        ("UTF-32", codecs.BOM_UTF32_BE, "utf-32-be", b"\0\x11\0\0"),
-    ],
-)
+@pytest.mark.parametrize(("coding", "mark", "encoding", "broken"), [
+    ("UTF-8", b"", "utf-8", b"\xff"),
+    ("UTF-8", codecs.BOM_UTF8, "utf-8", b"\xff"),
+    ("UTF-16", codecs.BOM_UTF16_LE, "utf-16-le", b"\x00\xd8"),
+    ("UTF-32", codecs.BOM_UTF32_BE, "utf-32-be", b"\0\x11\0\0"),
+])  # fmt: skip
 def test_what_is_not_in_the_coding_of_a_text_costs_its_record_alone(
     coding: str, mark: bytes, encoding: str, broken: bytes
 ) -> None:
@@ -203,7 +197,6 @@ ROW_SCHEMA = StructType([StructField("number", LongType()), StructField("word", 
 
 
 def read_batch(parse: Parse, *payloads: bytes) -> list[tuple[Any, Any, Any]]:
-    """Return number, payload and reason of each row."""
     at = datetime(2024, 3, 5, tzinfo=UTC)
     place = {"project": "p", "topic": "t", "message_id": "", "publish_time": at, "attributes": []}
     rows = [{**place, "offset": offset, "data": data} for offset, data in enumerate(payloads)]

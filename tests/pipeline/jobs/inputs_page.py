@@ -31,7 +31,6 @@ class Input(NamedTuple):
 
 
 def inputs(job: str, forms: frozenset[str]) -> list[Input]:
-    """Return the rows of the table of keys, one for each form."""
     return [
         Input(form, key, example, result)
         for key, where, example, result in rows(job, "Keys")
@@ -58,7 +57,6 @@ def check_row(row: Input, read: Callable[[Any], Any], message: object, plain: ob
 
 
 def check_reason(read: Callable[[Any], Any], value: object, reason: str) -> None:
-    """Check that a message is set aside for a reason."""
     with pytest.raises(Broken) as broken:
         read(value)
     assert str(broken.value) == reason

@@ -56,26 +56,22 @@ class RecordedRun(Run):
             pq.write_table(pa.Table.from_pylist(list(batch), schema=schema), folder / f"{number:06d}.parquet")
 
     def topic(self, *names: str, **options: str) -> DataFrame:
-        """Return the recorded messages of some topics as a stream."""
         reader = self.spark.readStream.schema(MESSAGES).option("maxFilesPerTrigger", 1)
         return reader.parquet(str(self.work / "recorded")).where(_named(names))
 
 
 def _named(names: Iterable[str]) -> Column:
-    """Return whether a topic is one of some names or patterns."""
     likes = [F.col("topic").rlike(f"^{fnmatch.translate(name)}") for name in names]
     return functools.reduce(operator.or_, likes)
 
 
 def recorded_run(spark: SparkSession, folder: Path, *batches: Sequence[Message]) -> RecordedRun:
-    """Return a run in a folder, with batches to come."""
     run = RecordedRun(spark, folder, {})
     run.record(*batches)
     return run
 
 
 def quarantined(run: Run) -> list[tuple[bytes, str]]:
-    """Return what a run has set aside: payloads and reasons."""
     rows = quarantine_of(run.spark, run.work).read().collect()
     return [(bytes(row["data"]), row["reason"]) for row in rows]
 

@@ -137,7 +137,6 @@ def test_what_cannot_be_read_says_why(value: Any, reason: str) -> None:
 def test_a_time_that_cannot_be_is_broken(at: str, reason: str) -> None:
     latest = AT.timestamp() + 86_400
     assert parse(json.dumps(ALARM).encode(), {}, latest)
-
     with pytest.raises(Broken, match=f"^{reason}$"):
         parse(json.dumps({**ALARM, "execution_time": at}).encode(), {}, latest)
 
@@ -221,8 +220,6 @@ def rows_of(database: str) -> Rows:
 
 
 class Expected(NamedTuple):
-    """What the tables must hold, by reading the messages one by one."""
-
     alarms: dict[Any, Any]
     history: set[Any]
     changes: set[Any]

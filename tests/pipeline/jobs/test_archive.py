@@ -271,7 +271,6 @@ def of_the_service(rules: schema_check.Rules, offset: int, data: bytes, attribut
 @given(JSON.map(lambda value: json.dumps(value).encode()) | st.binary(), st.sampled_from(["ATHENS", "athens", None]))
 def test_verdicts_are_those_of_the_service(data: bytes, origin: str | None) -> None:
     attributes = {} if origin is None else {"origin": origin}
-
     with schema_check.Verdicts(RULES) as verdicts:
         assert verdicts.refusal(7, data, attributes) == of_the_service(RULES, 7, data, attributes)
 
@@ -316,7 +315,6 @@ def file(folder: Path, content: Any) -> str:
 
 def test_a_schema_is_read_from_files(tmp_path: Path) -> None:
     rules = schema_check.of_files("json", file(tmp_path, READING), "")
-
     assert (rules.type, json.loads(rules.payload or ""), rules.attributes) == ("json", READING, None)
 
 
@@ -340,15 +338,12 @@ def test_options_of_a_schema_that_cannot_be_name_themselves() -> None:
         read_plan("schema-check", ["archive=a", "file=f", "most=-1"])
 
 
-SCHEMA = {"type": "object", "required": ["magnitude"]}
-
-
 @pytest.mark.long
 def test_a_schema_is_held_against_an_archive(
     spark: SparkSession, garden: Garden, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     garden.topic("stars", [Message(b'{"magnitude": 4.8}'), Message(b"{}"), Message(b"a secret"), Message(b"{}")])
-    garden.client.call(wire.create_schema(garden.name, "star", SCHEMA))
+    garden.client.call(wire.create_schema(garden.name, "star", {"type": "object", "required": ["magnitude"]}))
     stars = spark.read.format("ams").options(**garden.options, topic="stars").load()
     archive = str(tmp_path / "archive")
     archive_table(spark, archive).append(dated(stars), 0, "1f0c9a7e")

@@ -35,7 +35,6 @@ def read(value: Any) -> dict[str, Any]:
 
 def test_a_configuration_is_kept_without_its_secret() -> None:
     record = read(CONFIGURATION)
-
     assert (record["id"], record["client"], record["external_id"]) == (7, "client-7", "12")
     assert "secret-words" not in repr(record)
 
@@ -51,7 +50,6 @@ def test_a_new_secret_alone_is_no_new_configuration_but_a_new_lifetime_is_one() 
 
 def test_an_answer_is_cut_to_a_readable_length() -> None:
     record = read(ANSWER)
-
     assert (record["id"], record["state"], record["status_code"], len(record["error"])) == (7, "error", 0, 500)
 
 
@@ -106,7 +104,6 @@ def test_secrets_are_masked_at_any_depth_and_nothing_else_is_touched() -> None:
 @given(st.integers(min_value=0, max_value=400), st.text("abcdef0123", min_size=12))
 def test_a_secret_is_not_kept_wherever_its_message_was_cut(length: int, secret: str) -> None:
     whole = json.dumps({**CONFIGURATION, "client_secret": f"#{secret}"}).encode()
-
     assert f"#{secret[:3]}".encode() not in redacted(whole[:length])
     assert f"#{secret[:3]}".encode() not in redacted(json.dumps(whole.decode()).encode())
 

@@ -39,10 +39,9 @@ def test_texts_of_editors_are_read_by_their_mark(encoding: str) -> None:
     assert fields.json_object('{"a": "é\u2028"}'.encode(encoding)) == {"a": "é\u2028"}
 
 
-@pytest.mark.parametrize(
-    ("data", "reason"),
-    [(b"\xff\xfe\x00", "UTF-16"), (b"\xfe\xff\xd8\x00", "UTF-16"), (b"\xff\xfe\x00\x00\x00\x00\x11\x00", "UTF-32")],
-)
+@pytest.mark.parametrize(("data", "reason"), [
+    (b"\xff\xfe\x00", "UTF-16"), (b"\xfe\xff\xd8\x00", "UTF-16"), (b"\xff\xfe\x00\x00\x00\x00\x11\x00", "UTF-32"),
+])  # fmt: skip
 def test_a_text_that_is_not_what_its_mark_says_is_broken(data: bytes, reason: str) -> None:
     with pytest.raises(Broken, match=f"is not {reason}, as its byte order mark says"):
         fields.in_utf8(data)
@@ -91,7 +90,6 @@ def test_absent_null_and_empty_texts_are_none() -> None:
 def test_what_a_field_cannot_be_is_broken(read: Callable[[Any, str], object], value: Any, reason: str) -> None:
     with pytest.raises(Broken) as broken:
         read({"a": value}, "a")
-
     assert str(broken.value).startswith(reason)
     assert "client_secret" not in str(broken.value)
 
@@ -110,11 +108,9 @@ def test_times_are_utc(value: str) -> None:
     assert fields.moment({"at": value}, "at") == datetime(2024, 3, 5, 10, 20, 30, tzinfo=UTC)
 
 
-@given(
-    st.recursive(
-        st.none() | st.booleans() | st.floats() | st.text(), lambda v: st.lists(v) | st.dictionaries(st.text(), v)
-    )
-)
+@given(st.recursive(
+    st.none() | st.booleans() | st.floats() | st.text(), lambda v: st.lists(v) | st.dictionaries(st.text(), v)
+))  # fmt: skip
 def test_reasons_are_short_whatever_the_value_is(value: Any) -> None:
     for read in (fields.text, fields.whole, fields.moment, fields.a_list, fields.objects):
         try:

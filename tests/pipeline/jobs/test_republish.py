@@ -27,7 +27,6 @@ from tests.pipeline.garden import Garden
 ])  # fmt: skip
 def test_rules_that_cannot_be_are_told(options: dict[str, object], said: str) -> None:
     read, wrong = read_options(Options, options)
-
     assert read is None
     assert [each for each in wrong if said in str(each)]
 
@@ -98,7 +97,6 @@ def _set_aside(spark: SparkSession, work: Path) -> list[tuple[int, str]]:
 
 
 def _published(garden: Garden) -> dict[str, list[str]]:
-    """Return the data of the messages of each topic but the one that was read."""
     found: dict[str, list[str]] = defaultdict(list)
     for topic in garden.client.call(wire.list_topics(garden.name)).topics:
         name = topic.name.rsplit("/", 1)[1]

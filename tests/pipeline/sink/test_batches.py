@@ -39,8 +39,6 @@ class Killed(BaseException):
 
 @dataclass(frozen=True)
 class Task:
-    """What Spark tells a task."""
-
     partition: int
     batch: int = 7
     query: str | None = "the-query"
@@ -54,8 +52,6 @@ class Task:
 
 @dataclass(frozen=True)
 class Stream:
-    """A query that publishes, without Spark."""
-
     garden: Garden
     topic: str
     checkpoint: Path
@@ -96,7 +92,6 @@ each, and in the last everything is done but noted by Spark."""
 
 
 def do_batch_until(stream: Stream, moment: int) -> None:
-    """Do a batch until a moment, before or after one of its steps; then the driver is no more."""
     moments = itertools.count()
 
     def pass_moment() -> None:
@@ -136,9 +131,7 @@ def test_a_batch_in_other_partitions_publishes_the_same(moment: int, partitions:
 @pytest.mark.parametrize("moment", range(WRITTEN, ALL, 2))
 def test_rows_that_come_differently_again_are_those_of_the_first_try(moment: int, stream: Stream) -> None:
     do_batch_until(stream, moment)
-
     stream.do_batch([["other"], ROWS[::-1], ["rows"]])
-
     assert sorted(stream.published) == ROWS
 
 
@@ -146,7 +139,6 @@ def test_killed_again_and_again_a_batch_is_published_once(stream: Stream) -> Non
     for moment in (7, 5, 9):
         do_batch_until(stream, moment)
     stream.do_batch(parted(ROWS, 5))
-
     assert sorted(stream.published) == ROWS
 
 
@@ -163,7 +155,6 @@ def test_what_is_kept_goes_with_the_next_batch(stream: Stream) -> None:
 
 def test_payloads_that_are_kept_are_for_the_owner_only(stream: Stream) -> None:
     stream.write(0, ROWS)
-
     [part] = (stream.checkpoint / "unpublished" / "batch-000007").iterdir()
     assert part.stat().st_mode & 0o777 == 0o600
     assert part.parent.stat().st_mode & 0o777 == 0o700
@@ -172,14 +163,12 @@ def test_payloads_that_are_kept_are_for_the_owner_only(stream: Stream) -> None:
 def test_a_batch_without_partitions_is_published(stream: Stream) -> None:
     stream.do_batch([])
     stream.do_batch([ROWS])
-
     assert stream.published == []
 
 
 def test_a_row_that_is_no_message_keeps_its_whole_batch_from_being_published(stream: Stream) -> None:
     with pytest.raises(WrongRow, match="row 1 of partition 1 has neither data nor attributes"):
         stream.do_batch([ROWS, ["x", ""]])
-
     assert stream.published == []
 
 
@@ -196,7 +185,6 @@ def test_a_folder_that_machines_do_not_share_is_told_before_anything_is_publishe
 @pytest.mark.parametrize("checkpoint", [None, "hdfs://namenode/checkpoint"])
 def test_a_checkpoint_that_cannot_keep_batches_is_refused(checkpoint: str | None, stream: Stream) -> None:
     options = {"topic": "out"} | ({"checkpointLocation": checkpoint} if checkpoint else {})
-
     with pytest.raises(WrongOption, match="option checkpointLocation: is needed as an option, on a file system"):
         StreamWriter(stream.garden.options | options, SCHEMA, False)
 
@@ -248,7 +236,6 @@ def test_where_requests_of_a_lane_end_does_not_depend_on_its_neighbours() -> Non
     rows = [(Lane(f"topic-{number:02}", "l0"), Encoded(b"x" * 50, "")) for number in range(40) for _ in range(15)]
 
     def requests(lanes: Sequence[int]) -> Iterator[tuple[str, int, int]]:
-        """Make the requests of one partition that has these lanes."""
         wanted = {f"topic-{number:02}" for number in lanes}
         chunker = Chunker(limits)
         for lane, message in rows:
@@ -320,7 +307,6 @@ def test_what_cannot_be_published_is_said_in_one_line(
 
 
 def _failing_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Fail the first try of each task after its first rows."""
     task = TaskContext.get()
     for number, batch in enumerate(batches):
         if number == 1 and task is not None and task.attemptNumber() == 0:
@@ -329,7 +315,6 @@ def _failing_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
 
 
 def _to_topics(numbers: DataFrame) -> DataFrame:
-    """Even numbers to topic a, odd ones to b."""
     return numbers.select(
         "n", F.col("n").cast("string").alias("data"),
         F.create_map(F.lit("number"), F.col("n").cast("string")).alias("attributes"),
@@ -338,7 +323,6 @@ def _to_topics(numbers: DataFrame) -> DataFrame:
 
 
 def _stream(spark: SparkSession, folder: Path, batches: int, rows: int) -> DataFrame:
-    """A stream whose batches hold `rows` numbers each, in order."""
     folder.mkdir()
     for batch in range(batches):
         lines = (json.dumps({"n": number}) for number in range(batch * rows, (batch + 1) * rows))

@@ -55,7 +55,6 @@ def test_a_row_travels_as_the_service_wants_it(columns: dict[str, Any], topic: s
 
 def test_a_row_may_say_its_topic_and_its_lane() -> None:
     found = _messages({"data": [b"1", b"2"], "topic": ["a", "b"], "lane": [0, 7]}, topic=None)
-
     assert [where for where, _ in found] == ["a/l0", "b/l7"]
 
 
@@ -84,7 +83,6 @@ def test_a_row_that_is_no_message_is_named(columns: dict[str, Any], said: str) -
 def test_rows_out_of_their_order_are_refused() -> None:
     inside = {"data": [b"1", b"2", b"3"], "topic": ["a", "b", "a"], "offset": [5, 1, 5]}
     assert len(_messages(inside, topic=None, order_by=("offset",))) == 3
-
     with pytest.raises(WrongRow, match="row 2 of partition 3 comes after a larger one of topic a"):
         _messages(inside | {"offset": [5, 1, 4]}, topic=None, order_by=("offset",))
 
@@ -112,10 +110,9 @@ def test_columns_of_what_was_read_are_passed_over() -> None:
     layout(_schema(read), "t")
 
 
-@pytest.mark.parametrize(
-    ("column", "said"),
-    [("time", "there is no column time"), ("attributes", "attributes is map<string,string>, which has no order")],
-)
+@pytest.mark.parametrize(("column", "said"), [
+    ("time", "there is no column time"), ("attributes", "attributes is map<string,string>, which has no order"),
+])  # fmt: skip
 def test_rows_are_only_ordered_by_columns_that_have_an_order(column: str, said: str) -> None:
     with pytest.raises(WrongOption, match=f"orderBy: {said}"):
         layout(_schema("data string, attributes map<string,string>"), "t", (column,))
@@ -179,7 +176,6 @@ def test_the_requests_of_a_topic_are_sent_one_after_another_in_order() -> None:
 
 def test_topics_do_not_wait_for_each_other() -> None:
     meeting = threading.Barrier(2, timeout=PATIENCE_SECONDS)
-
     with Sender(lambda _: meeting.wait() and None) as sender:
         sender.put(_chunk("a", 0))
         sender.put(_chunk("b", 0))
@@ -242,9 +238,8 @@ def test_finished_batches_may_be_of_any_age(tmp_path: Path) -> None:
     refuse_stale(tmp_path / "none", DAY)
 
 
-@pytest.mark.parametrize(
-    ("checkpoint", "folder"),
-    [("/a/b", "/a/b"), ("file:/a/b%20c", "/a/b c"), ("file:///a", "/a"), ("hdfs://n/a", None), (None, None)],
-)
+@pytest.mark.parametrize(("checkpoint", "folder"), [
+    ("/a/b", "/a/b"), ("file:/a/b%20c", "/a/b c"), ("file:///a", "/a"), ("hdfs://n/a", None), (None, None),
+])  # fmt: skip
 def test_a_checkpoint_on_this_machine_is_known_by_its_scheme(checkpoint: str | None, folder: str | None) -> None:
     assert local_folder(checkpoint) == (folder and Path(folder))

@@ -110,6 +110,11 @@ class Site:
         lots = await self.working.puller.pull(await self.subscription(), most, project=P, holder=holder, **more)
         return [AckId(each.offset, lot.hand_out) for lot in lots for each in lot.messages]
 
+    async def given(self, *numbers: int) -> list[AckId]:
+        """Publish messages, and pull what there is."""
+        await self.publish(*numbers)
+        return await self.pull()
+
     async def offsets(self, most: int = 100, holder: str = "one", **more: Any) -> list[int]:
         """Pull; return which messages came."""
         return offsets(await self.pull(most, holder, **more))

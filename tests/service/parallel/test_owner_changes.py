@@ -2,7 +2,7 @@
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,10 @@ LEASE = 10_000  # milliseconds: the deadline of the subscription
 class Town:
     """Nodes that share a subscription, and what their clients know of it."""
 
-    def __init__(self, sites: list[Site], *, is_exact: bool) -> None:
+    def __init__(self, sites: list[Site], *, is_exact: bool, keys: int = 0) -> None:
+        """Messages have one of so many ordering keys in turn."""
         self.sites, self.is_exact = sites, is_exact
+        self.key: Callable[[int], str] = lambda number: str(number % keys) if keys else ""
         self.first, self.second, *_ = sites
         self.clock = sites[0].engines.clock
         self.owner = 0
@@ -49,7 +51,7 @@ class Town:
             belief.believes = belief.number == node
 
     async def publish(self, count: int) -> None:
-        await self.sites[0].publish(*range(self.published, self.published + count))
+        await self.sites[0].publish(*range(self.published, self.published + count), key=self.key)
         self.published += count
 
     async def pull(self, node: int, most: int) -> None:
@@ -58,8 +60,10 @@ class Town:
         except OwnedElsewhere:
             return
         now = self.clock.monotonic()
-        for each in found:
+        for place, each in enumerate(found):
             assert each.offset not in self.done, "what was acknowledged came again"
+            earlier = {at for at in range(each.offset) if self.key(at) == self.key(each.offset) != ""}
+            assert earlier <= self.done | {e.offset for e in found[:place]}, "a key is out of order"
             assert not self.is_exact or self.leases.get(each.offset, 0) <= now, "it was on lease"
             self.leases[each.offset] = now + LEASE
         self.ids += found
@@ -115,13 +119,14 @@ class Town:
         assert await self.sites[self.owner].floor() == self.published
 
 
-async def towns(engines: Engines, *, is_exact: bool) -> Town:
+async def towns(engines: Engines, *, is_exact: bool, keys: int = 0) -> Town:
     """Return three nodes of one subscription."""
-    sites = [Site(engines, ParallelOptions(enable_exactly_once_delivery=is_exact)) for _ in range(NODES)]
+    options = ParallelOptions(enable_exactly_once_delivery=is_exact, enable_message_ordering=keys > 0)
+    sites = [Site(engines, options) for _ in range(NODES)]
     await sites[0].made()
     for each in sites[1:]:
         each.caller = sites[0].caller
-    return Town(sites, is_exact=is_exact)
+    return Town(sites, is_exact=is_exact, keys=keys)
 
 
 @pytest.fixture
@@ -261,15 +266,19 @@ async def test_a_node_that_believes_wrongly_sends_a_client_with_an_id_of_the_own
             await town.sites[1].acknowledge([AckId(given[0].offset, forged)])
 
 
-@pytest.mark.parametrize("is_exact", [False, pytest.param(True, marks=pytest.mark.long)], ids=["plain", "exactly once"])
+@pytest.mark.parametrize(
+    ("is_exact", "keys"),
+    [(False, 0), pytest.param(True, 0, marks=pytest.mark.long), (True, 2)],
+    ids=["plain", "exactly once", "exactly once and by keys"],
+)
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(steps, min_size=5, max_size=40))
 def test_whoever_owns_it_nothing_acknowledged_returns_and_nothing_else_is_lost(
-    is_exact: bool, walk: list[tuple[Any, ...]]
+    is_exact: bool, keys: int, walk: list[tuple[Any, ...]]
 ) -> None:
     async def run(folder: Path) -> None:
         async with open_engines(folder) as engines:
-            town = await towns(engines, is_exact=is_exact)
+            town = await towns(engines, is_exact=is_exact, keys=keys)
             await town.publish(4)
             for name, *given in walk:
                 await getattr(town, name)(*given)

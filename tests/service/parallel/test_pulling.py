@@ -29,8 +29,7 @@ async def test_a_consumer_that_never_comes_back_leaves_others_their_share(site: 
 
 
 async def test_what_is_done_while_a_pull_reads_after_a_restart_is_not_given(site: Site) -> None:
-    await site.publish(*range(5))
-    ids = await site.pull()
+    ids = await site.given(*range(5))
     await site.acknowledge([ids[1], ids[2]])
     site.begin_again()
     with interrupted(site.engines.log, "read", after=lambda: site.acknowledge([ids[0]])):
@@ -66,14 +65,6 @@ async def test_what_comes_again_is_given_back_when_new_messages_cannot_be_read(
         with pytest.raises(LogUnavailable):
             await site.pull()
     assert await site.offsets() == [0, 1]
-
-
-@with_options(enable_message_ordering=True)
-async def test_behind_a_message_that_comes_again_a_pull_has_none_of_its_key(site: Site) -> None:
-    await site.publish(0, 1, 2, 3, key=lambda each: "a" if each in {0, 2} else "")
-    await site.nack(await site.pull(1))
-
-    assert await site.offsets() == [0, 1, 3]
 
 
 async def test_what_is_published_while_a_pull_looks_for_it_is_not_passed_over(site: Site) -> None:
@@ -161,8 +152,7 @@ async def waiting_for(site: Site, holder: str) -> AsyncIterator["asyncio.Future[
 
 @pytest.mark.parametrize("change", ["nack", "end of a lease", "publish"])
 async def test_a_waiting_pull_goes_on_when_there_is_something_to_lease(site: Site, change: str) -> None:
-    await site.publish(0)
-    ids = await site.pull()
+    ids = await site.given(0)
     async with waiting_for(site, "two") as waiting:
         assert not waiting.done()
         if change == "nack":

@@ -19,8 +19,7 @@ from tests.support.waiting import some_turns
 
 
 async def test_after_a_restart_ids_are_good_until_the_message_is_given_again(site: Site) -> None:
-    await site.publish(0, 1, 2)
-    ids = await site.pull()
+    ids = await site.given(0, 1, 2)
     site.begin_again()
     await site.acknowledge(ids[1:2])
     assert await site.offsets() == [0, 2]
@@ -30,8 +29,7 @@ async def test_after_a_restart_ids_are_good_until_the_message_is_given_again(sit
 
 
 async def test_after_a_restart_ids_are_good_for_one_deadline(site: Site) -> None:
-    await site.publish(0)
-    ids = await site.pull()
+    ids = await site.given(0)
     site.begin_again()
     await site.acknowledge([])
     site.engines.clock.advance(LATE)
@@ -41,8 +39,7 @@ async def test_after_a_restart_ids_are_good_for_one_deadline(site: Site) -> None
 
 @with_options(enable_exactly_once_delivery=True)
 async def test_exactly_once_withholds_what_may_be_out_after_a_restart(site: Site) -> None:
-    await site.publish(0, 1)
-    ids = await site.pull()
+    ids = await site.given(0, 1)
     site.begin_again()
     assert await site.pull() == []
     await site.publish(2)
@@ -74,8 +71,7 @@ async def test_what_is_settled_by_an_id_of_before_between_a_read_and_its_lease_i
 async def test_all_that_repeat_an_acknowledgement_hear_that_it_cannot_be_stored(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await site.publish(0)
-    ids = await site.pull()
+    ids = await site.given(0)
 
     async def fail(*_: object) -> bool:
         await some_turns()
@@ -85,6 +81,7 @@ async def test_all_that_repeat_an_acknowledgement_hear_that_it_cannot_be_stored(
         broken.setattr(site.engines.cursors, "settle", fail)
         found = await asyncio.gather(*[site.acknowledge(ids) for _ in range(8)], return_exceptions=True)
     assert [type(each) for each in found] == [CursorsUnavailable] * 8
+    assert await site.pull() == [], "the lease is as it was"
     await site.acknowledge(ids)
     assert await site.floor() == 1
 
@@ -119,8 +116,7 @@ async def test_where_it_stands_is_said_of_one_moment_also_when_retention_has_jus
     engines, working = site.engines, site.working
     retention_clock = RetentionClock(engines.clock)
     seeker = Seeker(engines.registry, engines.log, engines.cursors, working=working, retention_clock=retention_clock)
-    await site.publish(*range(50))
-    ids = await site.pull()
+    ids = await site.given(*range(50))
     await site.extend(ids, 600)
     await site.acknowledge(ids[1:])
     engines.clock.advance(599_000)
@@ -164,8 +160,7 @@ async def test_an_extension_that_is_refused_covers_nothing(site: Site) -> None:
 
 
 async def test_leases_that_were_out_are_kept_although_nobody_asked_for_anything_since(site: Site) -> None:
-    await site.publish(0, 1)
-    ids = await site.pull()
+    ids = await site.given(0, 1)
     await site.extend(ids, 300)
     await switch_on(site)
     site.begin_again()
@@ -189,8 +184,7 @@ async def test_leases_that_were_out_are_covered_by_the_next_hand_out(site: Site)
 
 
 async def test_what_was_given_before_a_restart_is_out_for_as_long_as_a_lease_may_last(site: Site) -> None:
-    await site.publish(0)
-    ids = await site.pull()
+    ids = await site.given(0)
     await site.extend(ids, 600)
     site.begin_again()
     await switch_on(site)
@@ -201,9 +195,18 @@ async def test_what_was_given_before_a_restart_is_out_for_as_long_as_a_lease_may
     assert await site.offsets() == [0]
 
 
+@with_options(enable_exactly_once_delivery=True)
+async def test_nothing_is_withheld_longer_than_a_lease_where_the_time_of_day_was_set_back(site: Site) -> None:
+    await site.given(0)
+    site.engines.clock.step(-DAY)
+    site.begin_again()
+    assert await site.pull() == []
+    site.engines.clock.advance(LONGEST_LEASE + LATE)
+    assert await site.offsets() == [0]
+
+
 async def test_what_came_after_the_start_of_the_only_process_is_given_at_once(site: Site) -> None:
-    await site.publish(0, 1)
-    await site.acknowledge(await site.pull())
+    await site.acknowledge(await site.given(0, 1))
     site.begin_again(Ownership())
     await site.working.opened.note_ends()  # as `start` does
     await site.publish(2, 3)
@@ -212,8 +215,7 @@ async def test_what_came_after_the_start_of_the_only_process_is_given_at_once(si
 
 
 async def test_what_came_after_this_process_took_over_is_given_at_once(site: Site) -> None:
-    await site.publish(0, 1)
-    await site.acknowledge(await site.pull())
+    await site.acknowledge(await site.given(0, 1))
     site.begin_again()
     assert await site.pull() == []
     await site.publish(2, 3)
@@ -235,8 +237,7 @@ async def test_what_was_not_given_when_it_was_switched_on_is_given_at_once_after
 
 
 async def test_what_is_out_at_the_start_of_the_only_process_is_withheld_and_the_rest_is_not(site: Site) -> None:
-    await site.publish(0)
-    ids = await site.pull()
+    ids = await site.given(0)
     await site.extend(ids, 600)
     site.begin_again()
     await site.working.opened.note_ends()  # as `start` does
@@ -252,8 +253,7 @@ async def test_what_is_out_at_the_start_of_the_only_process_is_withheld_and_the_
 
 async def test_what_is_opened_once_more_by_the_only_process_may_be_out_since_its_start(site: Site) -> None:
     await site.working.opened.note_ends()  # as `start` does
-    await site.publish(0)
-    await site.extend(await site.pull(), 600)
+    await site.extend(await site.given(0), 600)
     site.working.opened.forget((await site.subscription()).id)
     await switch_on(site)
     assert await site.pull() == []

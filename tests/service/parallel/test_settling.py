@@ -17,7 +17,7 @@ from ams.service.parallel.watching import Watched, findings
 from ams.service.seeking import Seeker
 from tests.service.interference import failing
 from tests.service.parallel.site import DIES, LATE, LETTERS, SUB, WAITS, Site, with_options
-from tests.support.waiting import some_turns
+from tests.support.waiting import PATIENCE_SECONDS, some_turns
 
 
 async def turns_during(work: Coroutine[Any, Any, object]) -> int:
@@ -31,8 +31,7 @@ async def turns_during(work: Coroutine[Any, Any, object]) -> int:
 
 
 async def test_very_many_ids_are_dealt_with_in_slices_others_having_turns_in_between(site: Site) -> None:
-    await site.publish(*range(4))
-    many = await site.pull() * SLICE
+    many = await site.given(*range(4)) * SLICE
     assert await turns_during(site.extend(many, 60)) >= 8
     assert await turns_during(site.nack(many, 0)) >= 8
     assert await turns_during(site.acknowledge(await site.pull() * SLICE)) >= 8
@@ -40,8 +39,7 @@ async def test_very_many_ids_are_dealt_with_in_slices_others_having_turns_in_bet
 
 
 async def test_of_very_many_ids_nothing_is_done_when_some_were_never_given(site: Site) -> None:
-    await site.publish(*range(4))
-    given = await site.pull()
+    given = await site.given(*range(4))
     bad, worse = (AckId(offset, given[0].hand_out) for offset in (9, 10))
     for work in (site.acknowledge, site.nack, lambda ids: site.extend(ids, 30)):
         with pytest.raises(NeverGiven, match="^Invalid ack id$") as error:
@@ -64,8 +62,7 @@ async def test_of_very_many_ids_those_that_are_late_are_counted_and_the_others_a
 async def test_a_repeated_acknowledgement_is_stored_when_the_one_before_it_cannot_be(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await site.publish(0)
-    ids = await site.pull()
+    ids = await site.given(0)
     settle, begun, fails = site.engines.cursors.settle, asyncio.Event(), asyncio.Event()
 
     async def fail(*_: object) -> bool:
@@ -86,19 +83,8 @@ async def test_a_repeated_acknowledgement_is_stored_when_the_one_before_it_canno
     assert await site.floor() == 1
 
 
-async def test_an_acknowledgement_that_could_not_be_stored_leaves_the_lease_as_it_was(site: Site) -> None:
-    await site.publish(0)
-    ids = await site.pull()
-    with failing(site.engines.cursors, "settle", CursorsUnavailable), pytest.raises(CursorsUnavailable):
-        await site.acknowledge(ids)
-    assert await site.pull() == []
-    await site.acknowledge(ids)
-    assert await site.floor() == 1
-
-
 async def test_an_acknowledgement_is_stored_also_when_its_client_leaves(site: Site) -> None:
-    await site.publish(0)
-    ids = await site.pull()
+    ids = await site.given(0)
     leaving = asyncio.ensure_future(site.acknowledge(ids))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -193,7 +179,8 @@ async def test_closing_ends_also_in_the_moment_in_which_something_becomes_due_so
     await site.working.start(Supervisor())
     await some_turns()
     site.working.opened.look_now()
-    await site.working.close()
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await site.working.close()
 
 
 def gauges(watched: Watched) -> dict[str, list[tuple[dict[str, str], float]]]:

@@ -7,5 +7,4 @@ from tests.support.administration import ENGINES, url_of
 
 @pytest.fixture(params=ENGINES)
 def registry_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of an empty registry, on each database."""
     return url_of(request.param, tmp_path)

@@ -20,8 +20,6 @@ OF_ITS_OWN = ParallelOptions(retry_policy=RetryPolicy(7000, 7000))
 
 
 class Leasing:
-    """A subscription, and what its worker asks for."""
-
     def __init__(self, site: Site, of: Target) -> None:
         self.site, self.target = site, of
         self.hand_outs = EngineHandOuts(site.engines.registry, site.working)
@@ -30,7 +28,6 @@ class Leasing:
         return await self.hand_outs.lease(self.target, max_messages=most, max_bytes=2**20)
 
     async def published(self, *numbers: int) -> HandOut:
-        """Publish messages, and lease all that is there."""
         await self.site.publish(*numbers)
         (hand_out,) = await self.lease()
         return hand_out
@@ -82,7 +79,6 @@ async def test_what_is_released_comes_again_at_once(leasing: Leasing) -> None:
     hand_out = await leasing.published(0)
     leasing.hand_outs.release(leasing.target, hand_out)
     (again,) = await leasing.lease()
-
     assert (again.attempt, offsets([again])) == (1, [0])
 
 
@@ -130,6 +126,5 @@ async def test_a_subscription_that_another_node_works_on_is_taken_from_it_and_tr
 
 async def test_another_subscription_of_the_name_is_not_the_target(leasing: Leasing) -> None:
     leasing.target = target(leasing.target.path, identity="another", parallel=True)
-
     with pytest.raises(Gone):
         await leasing.lease()

@@ -142,7 +142,6 @@ async def test_a_subscription_that_could_not_be_made_leaves_the_worker_where_it_
 ) -> None:
     with pytest.raises(NotFound):
         await subscriptions.create(use_cases.caller, "other", "projects/P/topics/none", push=HOOK)
-
     assert (await worker(use_cases)).memberships == ()
 
 
@@ -220,7 +219,6 @@ async def test_17_4_o9_the_status_warns_when_the_registry_cannot_answer(
     with closing(sqlite3.connect(tmp_path / "registry.db")) as other:
         other.execute("DROP TABLE users")
     about = About(Admission(registry), registry, "", replace(pushing, enabled=enabled), "internal")
-
     assert (await about.status(details=False)).status == "warning"
 
 

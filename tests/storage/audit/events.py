@@ -11,7 +11,6 @@ _numbers = count(1)
 
 
 def event(at: int = 0, **said: object) -> AuditEvent:
-    """Return an event, so many milliseconds after noon."""
     values: dict[str, object] = {
         "id": f"00000000-0000-4000-8000-{next(_numbers):012}", "at": NOON + at, "service": "ams",
         "action": "topics:create", "resource": "/projects/P/topics/t", "actor": "anna", "address": "192.0.2.7",
@@ -21,5 +20,4 @@ def event(at: int = 0, **said: object) -> AuditEvent:
 
 
 async def kept(records: AuditRecords) -> Sequence[AuditEvent]:
-    """Return what the table has, newest first."""
     return (await records.list(EventFilter(), size=1000)).items

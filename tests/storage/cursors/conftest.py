@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -11,25 +10,32 @@ from ams.storage import postgresql
 from ams.storage.cursors import entries
 from ams.storage.cursors.acks import CursorStore
 from ams.storage.cursors.postgresql import PostgresCursors
-from ams.storage.cursors.sqlite import SqliteCursors
-from tests.storage.cursors.stores import END, SUB, TOPIC, StandingTime, SteadyNodes, Store
+from simulation.unreliable_disk import UnreliableDisk
+from tests.storage.cursors.stores import END, SUB, TOPIC, StandingTime, SteadyNodes, Store, cursors_in
+from tests.storage.log.engines import Embedded
 
-ENGINES = ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)]
+ENGINES = ["embedded", "model", pytest.param("postgresql", marks=pytest.mark.postgres)]
+"""`model` is that of PostgreSQL in simulated worlds, which must keep what the real one keeps."""
 
 
-def _store(request: pytest.FixtureRequest, folder: Path) -> Store:
-    async def sqlite(clock: ManualClock) -> CursorStore:
-        return await SqliteCursors.open(str(folder / "cursors.db"), ends={TOPIC: END}, clock=clock)
+def _store(request: pytest.FixtureRequest) -> Store:
+    disk = UnreliableDisk()
+
+    async def embedded(clock: ManualClock) -> CursorStore:
+        return await cursors_in(Embedded(clock, disk), {TOPIC: END})
 
     async def postgresql(clock: ManualClock) -> CursorStore:
         return await PostgresCursors.open(request.getfixturevalue("postgres_url"), time=StandingTime(clock))
 
-    return Store({"sqlite": sqlite, "postgresql": postgresql}[request.param])
+    async def model(clock: ManualClock) -> CursorStore:
+        return await PostgresCursors.open(request.getfixturevalue("model_url"), time=StandingTime(clock))
+
+    return Store({"embedded": embedded, "model": model, "postgresql": postgresql}[request.param])
 
 
 @pytest.fixture(params=ENGINES)
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    made = _store(request, tmp_path)
+async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
+    made = _store(request)
     await made.open()
     await made.cursors.create(SUB, TOPIC, 0)
     yield made
@@ -38,21 +44,27 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 @pytest.fixture(params=ENGINES)
 def steady_store(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[asyncio.Runner, Store]]:
     """A store for many examples of Hypothesis, and the loop it lives in. It writes images often."""
     monkeypatch.setattr(entries, "MAX_DELTAS", 4)
     with asyncio.Runner() as runner:
-        made = _store(request, tmp_path)
+        made = _store(request)
         runner.run(made.open())
         yield runner, made
         runner.run(made.cursors.close())
 
 
+@pytest.fixture(params=ENGINES[1:])
+def shared_url(request: pytest.FixtureRequest) -> str:
+    """Give a database that several nodes may share."""
+    return str(request.getfixturevalue("model_url" if request.param == "model" else "postgres_url"))
+
+
 @pytest.fixture
-async def nodes(postgres_url: str) -> AsyncIterator[list[PostgresCursors]]:
+async def nodes(shared_url: str) -> AsyncIterator[list[PostgresCursors]]:
     """Two stores on one database, with a cursor both have seen."""
-    stores = [await PostgresCursors.open(postgres_url) for _ in range(2)]
+    stores = [await PostgresCursors.open(shared_url) for _ in range(2)]
     await stores[0].create(SUB, TOPIC, 0)
     for each in stores:
         await each.position(SUB, TOPIC)
@@ -69,12 +81,12 @@ async def connection(postgres_url: str) -> AsyncIterator["postgresql.Connection"
 
 
 @pytest.fixture
-def steady_nodes(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[SteadyNodes]:
+def steady_nodes(shared_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[SteadyNodes]:
     """Two stores on one database for many examples, and their loop and clock. They write images often."""
     monkeypatch.setattr(entries, "MAX_DELTAS", 4)
     clock = ManualClock()
     with asyncio.Runner() as runner:
-        stores = [runner.run(PostgresCursors.open(postgres_url, time=StandingTime(clock))) for _ in range(2)]
+        stores = [runner.run(PostgresCursors.open(shared_url, time=StandingTime(clock))) for _ in range(2)]
         yield runner, clock, stores
         for store in stores:
             runner.run(store.close())

@@ -11,7 +11,7 @@ from pyroaring import BitMap64
 from ams.core.errors import AmsError, SubscriptionGone
 from ams.core.names import Offset, SubscriptionId, TopicId, new_uuid
 from ams.core.offsets import Range
-from ams.storage.cursors.acks import Change, CursorStore, Horizon, Progress
+from ams.storage.cursors.acks import Change, CursorStore, Horizon, Mark, Progress
 from tests.storage.cursors.stores import OTHER, TOPIC
 
 
@@ -27,18 +27,21 @@ class Naive:
     done: set[int] = field(default_factory=set)
     failures: dict[int, int] = field(default_factory=dict)
     horizon: Horizon | None = None
+    taken_back: dict[int, Mark] = field(default_factory=dict)
     is_gone: bool = False
 
     def tidy(self) -> None:
         while self.floor in self.done:
             self.floor += 1
         self.done = {each for each in self.done if each >= self.floor}
-        self.failures = {each: n for each, n in self.failures.items() if each >= self.floor and each not in self.done}
+        for of_each in (self.failures, self.taken_back):
+            for gone in [each for each in of_each if each < self.floor or each in self.done]:
+                del of_each[gone]
         if self.horizon is not None and self.horizon.below <= self.floor:
             self.horizon = None
 
     def stand(self, floor: int, done: set[int]) -> None:
-        self.floor, self.done, self.failures, self.horizon = floor, set(done), {}, None
+        self.floor, self.done, self.failures, self.horizon, self.taken_back = floor, set(done), {}, None, {}
         self.epoch += 1
         self.tidy()
 
@@ -51,12 +54,13 @@ class Naive:
         return len(set(range(self.floor, oldest)) - self.done)
 
     def facts(self) -> tuple[object, ...]:
-        return self.floor, self.run, self.done, self.failures, self.horizon, self.lost
+        return self.floor, self.run, self.done, self.failures, self.horizon, self.taken_back, self.lost
 
 
 def facts_of(progress: Progress, lost: int) -> tuple[object, ...]:
     """Return of a progress what `Naive.facts` is of the model."""
-    return progress.floor, progress.run, set(progress.done), dict(progress.failures), progress.horizon, lost
+    done, failures, taken_back = set(progress.done), dict(progress.failures), dict(progress.taken_back)
+    return progress.floor, progress.run, done, failures, progress.horizon, taken_back, lost
 
 
 class Deed(NamedTuple):
@@ -77,6 +81,7 @@ def settle(change: Change, late_epoch: int = 0, late_run: int = 0) -> Deed:
         for begin, end in change.done:
             model.done |= set(range(begin, end))
         model.failures |= change.failures
+        model.taken_back |= change.taken_back
         horizons = [each for each in (model.horizon, change.horizon) if each]
         if horizons:
             model.horizon = Horizon(max(each.below for each in horizons), max(each.until for each in horizons))
@@ -146,7 +151,7 @@ def retain(oldest: Offset, is_late: bool) -> Deed:
 
     def expect(model: Naive) -> object:
         if not is_late and oldest > model.floor:
-            is_parallel = model.run or model.done or model.failures or model.horizon
+            is_parallel = model.run or model.done or model.failures or model.horizon or model.taken_back
             model.lost += model.lost_below(oldest)
             model.floor = oldest
             model.epoch += not is_parallel
@@ -220,9 +225,11 @@ topics = st.sampled_from([TOPIC, TOPIC, TOPIC, OTHER])
 ranges: st.SearchStrategy[Range] = st.builds(lambda begin, many: (begin, begin + many), offsets, st.integers(0, 6))
 counts: st.SearchStrategy[Mapping[Offset, int]] = st.dictionaries(offsets, st.integers(1, 9), max_size=4)
 horizons = st.builds(Horizon, offsets, st.integers(0, 2**45))
+marks = st.dictionaries(offsets, st.builds(Mark, st.integers(1, 3), st.integers(1, 5)), max_size=4)
 changes = st.builds(
-    Change, st.lists(ranges, max_size=4), st.one_of(st.just({}), counts), st.one_of(st.none(), horizons)
-)
+    Change, st.lists(ranges, max_size=4), st.one_of(st.just({}), counts), st.one_of(st.none(), horizons),
+    st.one_of(st.just({}), marks),
+)  # fmt: skip
 in_time = st.builds(settle, changes, st.just(0), st.just(0))
 deeds: st.SearchStrategy[Deed] = st.one_of(
     *[in_time] * 4, st.builds(settle, changes, st.integers(0, 1), st.integers(0, 1)), st.builds(take_over, topics),

@@ -1,12 +1,16 @@
 """A cursor store under test that can be closed and opened again, and what its tests have in common."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from ams.core.clock import ManualClock, Milliseconds
+from ams.core.names import Offset, TopicId
 from ams.storage.cursors.acks import Change, CursorStore, Progress
+from ams.storage.cursors.embedded import EmbeddedCursors
 from ams.storage.cursors.postgresql import PostgresCursors
 from ams.storage.cursors.postgresql_rows import DatabaseTime
+from ams.storage.log.embedded import EmbeddedLog
+from tests.storage.log.engines import Embedded
 
 SUB = "sub-1"
 TOPIC = b"t" * 16
@@ -32,6 +36,27 @@ class Store:
     async def restart(self) -> CursorStore:
         await self.cursors.close()
         return await self.open()
+
+
+class CursorsInLog(EmbeddedCursors):
+    """Cursors with a log of their own, which ends with them."""
+
+    log: EmbeddedLog
+
+    async def close(self) -> None:
+        await super().close()
+        await self.log.close()
+
+
+async def cursors_in(engine: Embedded, ends: Mapping[TopicId, Offset]) -> CursorsInLog:
+    log = await engine.open()
+    try:
+        cursors = await CursorsInLog.open(log.journal, ends=ends, clock=engine.clock)
+    except BaseException:
+        await log.close()
+        raise
+    cursors.log = log
+    return cursors
 
 
 class StandingTime(DatabaseTime):

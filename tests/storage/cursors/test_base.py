@@ -23,6 +23,7 @@ def handed_out(offset: int, *pairs: tuple[int, int]) -> Cursor:
 
 PENDING, WRONG = (InvalidInput, "no ack pending"), (InvalidInput, "wrong ack")
 TIMEOUT = (AckTimeout, "ack timeout")
+RESTARTED, SOUGHT = Cursor(TOPIC, 2, grace=Grace(9, 0, 60_000)), Cursor(TOPIC, 2, grace=Grace(9, 0, 10_000))
 
 
 @pytest.mark.parametrize(("handed", "last", "deadline", "now", "outcome"), [
@@ -38,11 +39,19 @@ TIMEOUT = (AckTimeout, "ack timeout")
     pytest.param([(10, 0), (3, 9_000)], 2, 10_000, 15_000, 3, id="M12 the smaller pull by its own time"),
     pytest.param([(10, 0), (3, 9_000)], 9, 10_000, 15_000, TIMEOUT, id="M12 the larger pull by its own time"),
     pytest.param([(10, 0), (0, 5_000)], 9, 10_000, 10_001, TIMEOUT, id="M12 an empty pull changes nothing"),
+    pytest.param(RESTARTED, 8, 10_000, 10_000, 9, id="pulled before a restart, for one deadline"),
+    pytest.param(RESTARTED, 8, 10_000, 10_001, PENDING, id="pulled before a restart, a millisecond later"),
+    pytest.param(RESTARTED, 9, 10_000, 1, WRONG, id="not pulled before a restart"),
+    pytest.param(SOUGHT, 8, 10_000, 1, PENDING, id="sought within its deadline before a restart"),
 ])  # fmt: skip
 def test_an_acknowledgement_moves_the_cursor_or_is_refused(
-    handed: list[tuple[int, int]], last: int, deadline: int, now: int, outcome: int | tuple[type[AmsError], str]
+    handed: list[tuple[int, int]] | Cursor,
+    last: int,
+    deadline: int,
+    now: int,
+    outcome: int | tuple[type[AmsError], str],
 ) -> None:
-    cursor = handed_out(0, *handed)
+    cursor = handed if isinstance(handed, Cursor) else handed_out(0, *handed)
 
     if isinstance(outcome, int):
         assert base.acknowledge(cursor, last, deadline, now).offset == outcome
@@ -81,22 +90,6 @@ def test_a9_another_identity_of_the_topic_restarts_at_its_beginning() -> None:
     cursor = base.meet(handed_out(7, (10, 0)), OTHER)
     assert (cursor.topic, cursor.offset, cursor.handed, cursor.generation) == (OTHER, 0, (), 1)
     assert base.meet(cursor, OTHER) == cursor
-
-
-def test_after_a_restart_a_batch_pulled_before_can_be_acknowledged_for_one_deadline() -> None:
-    cursor = Cursor(TOPIC, 2, grace=Grace(9, 0, 60_000))
-
-    assert base.acknowledge(cursor, 8, DEADLINE, 10_000).offset == 9
-    with pytest.raises(InvalidInput, match="no ack pending"):
-        base.acknowledge(cursor, 8, DEADLINE, 10_001)
-    with pytest.raises(InvalidInput, match="wrong ack"):
-        base.acknowledge(cursor, 9, DEADLINE, 1)
-
-
-def test_no_grace_is_given_to_a_cursor_sought_within_its_deadline_before_the_restart() -> None:
-    cursor = Cursor(TOPIC, 2, grace=Grace(9, 0, 10_000))
-    with pytest.raises(InvalidInput, match="no ack pending"):
-        base.acknowledge(cursor, 8, DEADLINE, 1)
 
 
 @given(st.lists(st.tuples(st.integers(1, 50), st.integers(0, 100)), max_size=40))

@@ -1,4 +1,4 @@
-"""Entries: what one store wrote, any later one reads; the bytes here are of the first version and stay readable."""
+"""Entries: what one store wrote, any later one of the same version reads, and refuses what another version wrote."""
 
 import zlib
 
@@ -9,30 +9,32 @@ from hypothesis import strategies as st
 from ams.core.names import Offset
 from ams.core.offsets import bitmap_of
 from ams.storage.cursors import acks, entries
-from ams.storage.cursors.acks import Change, Horizon, Progress
+from ams.storage.cursors.acks import Change, Horizon, Mark, Progress
 from ams.storage.cursors.entries import Entry, Kept
 from tests.storage.cursors.naive import Naive, changes, offsets, settle
 
 PROGRESS = Progress(
     7, 3, 2, bitmap_of([(9, 12), (70_000, 70_001), (2**40, 2**40 + 500)]), {8: 1, 300: 12},
-    Horizon(2**40 + 600, 1_790_000_000_123),
+    Horizon(2**40 + 600, 1_790_000_000_123), {8: Mark(2, 70), 12: Mark(2, 70), 13: Mark(2, 70), 300: Mark(1, 5)},
 )  # fmt: skip
 IMAGE = bytes.fromhex(
-    "0206b850069403c438b997f2c20200000000000000000000003b300100010000020001000000010009000200701100010000"
-    "3b300000010000f30101000000f301940801cd01240c92cf0000010000000258cf000001a0c4506c7b"
+    "0430d98a7b9503c438b997f2c20200000000000000000000003b300100010000020001000000010009000200701100010000"
+    "3b300000010000f30101000000f301940801cd01240c92cf0000010000000258cf000001a0c4506c7b929602460801030294"
+    "0105cd012c01"
 )
 DELTA = bytes.fromhex(
-    "0171feeede9403960903ce0001116401cf000000fffffeee8fcd01f4940801cd01240c92cf0000010000000258cf000001a0c4506c7b"
+    "03f16a17599503960903ce0001116401cf000000fffffeee8fcd01f4940801cd01240c92cf0000010000000258cf000001a0"
+    "c4506c7b9296024608010302940105cd012c01"
 )
 
 
-def test_an_image_of_the_first_version_stays_readable_and_is_written_so() -> None:
+def test_an_image_of_this_version_stays_readable_and_is_written_so() -> None:
     start = acks.unsettled(PROGRESS.floor, PROGRESS.epoch, PROGRESS.run)
     assert entries.replayed(start, [Entry(5, IMAGE)]) == Kept(PROGRESS, 1, 5)
     assert entries.image(PROGRESS) == IMAGE
 
 
-def test_a_delta_of_the_first_version_stays_readable_and_is_written_so() -> None:
+def test_a_delta_of_this_version_stays_readable_and_is_written_so() -> None:
     start = acks.unsettled(PROGRESS.floor, PROGRESS.epoch, PROGRESS.run)
     assert entries.replayed(start, [Entry(5, DELTA)]) == Kept(PROGRESS, 1, 5, len(DELTA))
     assert entries.delta(start, PROGRESS) == DELTA
@@ -107,20 +109,21 @@ def test_an_image_is_written_when_there_are_many_bytes_of_deltas() -> None:
 def test_one_wrong_bit_is_an_error(entry: bytes, place: int, bit: int) -> None:
     data = bytearray(entry)
     data[place % len(data)] ^= 1 << bit
-    with pytest.raises(ValueError, match="checksum|newer version"):
+    with pytest.raises(ValueError, match="checksum|another version"):
         entries.replayed(acks.unsettled(7, 0, 1), [Entry(1, bytes(data))])
 
 
 @given(data=st.binary(max_size=60))
 def test_garbage_is_an_error(data: bytes) -> None:
-    for entry in (data, b"\x01" + data, b"\x01" + zlib.crc32(data).to_bytes(4, "little") + data):
+    for entry in (data, b"\x03" + data, b"\x03" + zlib.crc32(data).to_bytes(4, "little") + data):
         with pytest.raises(ValueError):
             entries.replayed(acks.unsettled(0, 0, 1), [Entry(1, entry)])
 
 
-def test_an_entry_of_a_newer_version_is_an_error_that_says_so() -> None:
-    with pytest.raises(ValueError, match="kind 09, which a newer version wrote"):
-        entries.replayed(acks.unsettled(7, 3, 1), [Entry(1, b"\x09" + IMAGE[1:])])
+@pytest.mark.parametrize("kind", ["01", "09"], ids=["older", "newer"])
+def test_an_entry_of_another_version_is_an_error_that_says_so(kind: str) -> None:
+    with pytest.raises(ValueError, match=f"kind {kind}, which another version wrote"):
+        entries.replayed(acks.unsettled(7, 3, 1), [Entry(1, bytes.fromhex(kind) + IMAGE[1:])])
 
 
 @given(every=st.lists(changes, max_size=6), end=offsets)
@@ -135,4 +138,5 @@ def test_beyond_the_end_nothing_is_done(every: list[Change], end: Offset) -> Non
     assert ended.floor == min(model.floor, end)
     assert set(ended.done) == {each for each in model.done if each < end}
     assert set(ended.failures) == {each for each in model.failures if each < end}
+    assert set(ended.taken_back) == {each for each in model.taken_back if each < end}
     assert (ended is progress) == (ended == progress)

@@ -20,11 +20,15 @@ from ams.storage.cursors.entries import Kept
 from ams.storage.cursors.mover import Call, Step, fold
 from ams.storage.cursors.postgresql import PostgresCursors
 from ams.storage.cursors.postgresql_rows import SERIES, DatabaseTime, Row, Standing
+from local_cluster.ports import free_port
 from simulation.histories.attempts import Outcome
 from tests.storage.cursors.law import Trial
 from tests.storage.cursors.naive import Deed, follow, plans
 from tests.storage.cursors.stores import DEADLINE, OTHER, SUB, TOPIC, Nodes, SteadyNodes, done, settle
 from tests.support.loop_time import pass_loop_time
+
+on_postgresql = pytest.mark.parametrize("shared_url", ["postgresql"], indirect=True)
+"""Not on the model: what a test asks by SQL is PostgreSQL's own."""
 
 
 async def consumed(node: PostgresCursors, times: int) -> None:
@@ -134,6 +138,7 @@ async def test_a_race_of_clients_on_two_nodes_keeps_the_law(nodes: Nodes) -> Non
         assert Outcome.UNKNOWN not in trial.outcomes()
 
 
+@on_postgresql
 async def test_needless_calls_write_nothing(nodes: Nodes, connection: "postgresql.Connection") -> None:
     async def written() -> object:
         return await (await connection.execute("SELECT xmin, version FROM cursors")).fetchone()
@@ -176,6 +181,7 @@ ACK_WORDS = "subscriptions read offsets generations lost runs versions clears nu
     [(rows._WRITE_CURSORS, CURSOR_WORDS, ""), (rows._WRITE_STANDINGS, ACK_WORDS, "CTE cleared")],
     ids=["cursors", "acknowledgements"],
 )
+@on_postgresql
 async def test_rows_are_locked_in_the_order_they_are_named(
     nodes: Nodes, connection: "postgresql.Connection", statement: str, words: str, end: str
 ) -> None:
@@ -195,6 +201,7 @@ async def test_rows_are_locked_in_the_order_they_are_named(
     assert moved.index("Function Scan on m") < moved.index("Index Scan using cursors_pkey")
 
 
+@on_postgresql
 async def test_the_database_dates_a_hand_out(nodes: Nodes, connection: "postgresql.Connection") -> None:
     await nodes[0].hand_out(SUB, 0, 5)
 
@@ -218,11 +225,11 @@ async def test_tables_of_a_newer_version_or_of_others_are_refused(connection: "p
         await PostgresCursors.open(url, password=password)
 
 
-async def test_a_database_away_at_the_start_is_told_why(unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_database_away_at_the_start_is_told_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(postgresql, "CALL_SECONDS", 0.7)
 
     with pytest.raises(CursorsUnavailable) as told:
-        await PostgresCursors.open(f"postgresql://ams@127.0.0.1:{unused_tcp_port}/ams")
+        await PostgresCursors.open(f"postgresql://ams@127.0.0.1:{free_port()}/ams")
 
     assert isinstance(told.value.__cause__, psycopg.OperationalError)
     assert "refused" in str(told.value.__cause__)
@@ -264,13 +271,14 @@ def test_two_nodes_do_what_sets_of_numbers_say(steady_nodes: SteadyNodes, plan: 
     runner.run(follow(plan, stores))
 
 
+@on_postgresql
 async def test_damaged_entries_harm_no_other(nodes: Nodes, connection: "postgresql.Connection") -> None:
     one, two = nodes
     await one.create(OTHER_SUB, TOPIC, 0)
     taken = await one.take_over(SUB, TOPIC)
     await one.take_over(OTHER_SUB, TOPIC)
     await settle(one, taken, done((3, 5)))
-    await connection.execute("UPDATE acks SET entry = '\\x01aabbccdd90'::bytea")
+    await connection.execute("UPDATE acks SET entry = '\\x03aabbccdd90'::bytea")
 
     damaged, sound = await asyncio.gather(
         two.take_over(SUB, TOPIC), two.take_over(OTHER_SUB, TOPIC), return_exceptions=True
@@ -286,6 +294,7 @@ async def test_damaged_entries_harm_no_other(nodes: Nodes, connection: "postgres
     assert (await (await connection.execute("SELECT count(*) FROM acks")).fetchone()) == (0,)
 
 
+@on_postgresql
 async def test_a_late_statement_does_nothing(nodes: Nodes, connection: "postgresql.Connection") -> None:
     taken = await nodes[0].take_over(SUB, TOPIC)
     time = DatabaseTime(SystemClock())

@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
-import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from ams.core.clock import ManualClock, Milliseconds
@@ -95,42 +94,24 @@ def test_two_nodes_do_what_the_rules_say(steady_nodes: SteadyNodes, plan: list[t
     runner.run(follow(nodes, clock, plan))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(plan=plans)
-def test_stores_keep_the_rules(steady_store: tuple[asyncio.Runner, Store], plan: list[tuple[Deed, bool, int]]) -> None:
-    runner, store = steady_store
-    runner.run(follow([store.cursors] * 2, store.clock, plan))
+def plan_of(*steps: Deed | tuple[Deed, int]) -> list[tuple[Deed, bool, int]]:
+    """Return a plan of deeds, each at once unless the milliseconds before it are given."""
+    return [(each, False, 0) if isinstance(each, Deed) else (each[0], False, each[1]) for each in steps]
 
 
 PULL = hand_out(0, 10)
-NAMED_PLANS = {
-    "a hand-out read before a seek is not recorded after it": [
-        (seek(TOPIC, 5), 0), (hand_out(0, 9), 0), (acknowledge(8), 0),
-    ],
-    "a hand-out of an expected position is recorded only if the cursor stands there": [
-        (PULL, 0), (acknowledge(3), 0), (hand_out(0, 20, 0), 0), (acknowledge(19), 0),
-        (hand_out(0, 20, 4), 0), (acknowledge(19), 0),
-    ],
-    "an acknowledgement later than its deadline is a timeout": [
-        (PULL, 0), (acknowledge(9), 1_001), (position(TOPIC), 0), (PULL, 0), (acknowledge(9), 1_000),
-    ],
-    "a loss seen before a seek does not move the cursor after it": [
-        (seek(TOPIC, 3), 0), (retain(0, 60), 0), (retain(1, 60), 0), (position(TOPIC), 0),
-    ],
-    "the newest hand-out is told until it is acknowledged": [
-        (handed(), 0), (PULL, 0), (handed(), 400), (acknowledge(9), 0), (handed(), 0),
-    ],
-    "a seek on another topic than the cursor's moves nothing": [
-        (seek(TOPIC, 7), 0), (position(OTHER), 0), (seek(TOPIC, 42), 0), (position(OTHER), 0),
-        (seek(OTHER, 3), 0),
-    ],
-}  # fmt: skip
 
 
-@pytest.mark.parametrize("name", NAMED_PLANS)
-def test_what_every_store_promises(steady_store: tuple[asyncio.Runner, Store], name: str) -> None:
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(plan=plans)
+@example(plan_of(seek(TOPIC, 5), hand_out(0, 9), acknowledge(8)))  # a hand-out that was read before the seek
+@example(plan_of(PULL, acknowledge(3), hand_out(0, 20, 0), acknowledge(19), hand_out(0, 20, 4), acknowledge(19)))
+@example(plan_of(PULL, (acknowledge(9), 1_001), position(TOPIC), PULL, (acknowledge(9), 1_000)))  # late, and in time
+@example(plan_of(seek(TOPIC, 3), retain(0, 60), retain(1, 60), position(TOPIC)))  # a loss seen before the seek
+@example(plan_of(handed(), PULL, (handed(), 400), acknowledge(9), handed()))
+@example(plan_of(seek(TOPIC, 7), position(OTHER), seek(TOPIC, 42), position(OTHER), seek(OTHER, 3)))
+def test_stores_keep_the_rules(steady_store: tuple[asyncio.Runner, Store], plan: list[tuple[Deed, bool, int]]) -> None:
     runner, store = steady_store
-    plan = [(deed, False, pause) for deed, pause in NAMED_PLANS[name]]
     runner.run(follow([store.cursors] * 2, store.clock, plan))
 
 

@@ -7,18 +7,21 @@ import stat
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from sqlalchemy import Connection, func, insert, select, update
 
 from ams.core.errors import NotFound, RegistryUnavailable, Unusable
+from ams.storage.database import postgresql
 from ams.storage.database.database import Database, sqlite_url
 from ams.storage.database.invalidation import Invalidation
 from ams.storage.database.postgresql import Passing, Patience
 from ams.storage.database.schema import prepare
 from ams.storage.free_space import UnlimitedSpace
 from ams.storage.registry.tables import REGISTRY, projects
-from tests.support.waiting import wait_until_async
+from tests.support.loop_time import pass_loop_time
+from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
 
 
 @contextlib.asynccontextmanager
@@ -65,7 +68,6 @@ async def test_a_failing_statement_is_unavailability_and_the_next_one_works(data
     """17.4 O9."""
     with pytest.raises(RegistryUnavailable) as caught:
         await database.read(lambda connection: connection.exec_driver_sql("SELECT * FROM nowhere"))
-
     assert caught.value.message == "Internal error while querying datastore"
     assert await database.read(count_projects) == 0
 
@@ -150,8 +152,6 @@ async def test_reads_do_not_wait_for_a_write_under_way(sqlite: Database, tmp_pat
 
 
 class FullDisk(UnlimitedSpace):
-    """A disk with room for so many pages, which can be given more."""
-
     def __init__(self, path: Path, *, helps: bool) -> None:
         self.asked = 0
         self.pages = 60
@@ -231,19 +231,24 @@ async def test_one_asks_for_all_while_it_is_away_and_all_go_on_when_it_is_back()
     assert patience.away is None
 
 
-async def test_a_call_waits_so_long_and_the_reason_is_kept_and_then_nobody_waits_but_one_asks() -> None:
-    server, patience = Server(), Patience(0.3)
+async def test_a_call_waits_so_long_and_the_reason_is_kept_and_then_nobody_waits_but_one_asks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server, patience = Server(), Patience(2 * PATIENCE_SECONDS)
     server.away = True
-    began = time.monotonic()
+    call = asyncio.create_task(patience.keep_trying(server.attempt))
+    for _ in range(2):
+        server.asked = 0
+        await wait_until_async(lambda: server.asked > 1 or call.done())
+        assert not call.done()
+        pass_loop_time(monkeypatch, PATIENCE_SECONDS)
 
     with pytest.raises(RegistryUnavailable) as caught:
-        await patience.keep_trying(server.attempt)
+        await call
 
-    assert time.monotonic() - began > 0.27
-    assert server.asked > 1
     assert str(caught.value.__cause__) == "refused"
-    while time.monotonic() - began < 0.4:
-        await asyncio.sleep(0.01)
+    now = time.monotonic
+    monkeypatch.setattr(postgresql, "time", SimpleNamespace(monotonic=lambda: now() + 2 * PATIENCE_SECONDS))
     server.asked = 0
     failures = await asyncio.gather(*(patience.keep_trying(server.attempt) for _ in range(20)), return_exceptions=True)
     assert {type(failure) for failure in failures} == {RegistryUnavailable}

@@ -21,8 +21,6 @@ async def no_fill() -> str | None:
 
 
 class SlowFill:
-    """A query that has read its value and is still on its way back."""
-
     def __init__(self, value: str) -> None:
         self.began = asyncio.Event()
         self.released = asyncio.Event()
@@ -80,11 +78,9 @@ async def test_what_does_not_exist_is_not_remembered() -> None:
     assert await cache.find("a", answer("made since")) == "made since"
 
 
-@pytest.mark.parametrize(
-    "forget",
-    [lambda cache: cache.forget("a"), lambda cache: cache.forget_where(lambda _key, value: value == "old")],
-    ids=["by its key", "by a condition"],
-)
+@pytest.mark.parametrize("forget", [
+    lambda cache: cache.forget("a"), lambda cache: cache.forget_where(lambda _key, value: value == "old"),
+], ids=["by its key", "by a condition"])  # fmt: skip
 async def test_a_fill_that_began_before_a_forgetting_is_not_kept(forget: Callable[[Cache[str, str]], None]) -> None:
     cache: Cache[str, str] = Cache(10)
     fill = SlowFill("old")

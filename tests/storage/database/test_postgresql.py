@@ -41,7 +41,6 @@ def url() -> str:
 
 @pytest.fixture
 async def nodes(url: str) -> AsyncIterator[tuple[Registry, Registry]]:
-    """Two registries on one database, whose caches are believed."""
     async with open_registry_at(url) as one, open_registry_at(url) as two:
         await asyncio.gather(believed(one), believed(two))
         yield one, two

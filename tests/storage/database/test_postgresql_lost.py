@@ -77,7 +77,6 @@ class Adding:
         await asyncio.gather(*self._callers)
 
     async def more(self) -> None:
-        """Wait until ten more calls were answered."""
         enough = self.answered + 10
         await wait_until_async(lambda: self.answered >= enough)
 

@@ -7,7 +7,7 @@ from ams.storage.log.base import Log
 from tests.storage.log.engines import ENGINES, Engine, new_topic
 
 
-@pytest.fixture(params=["embedded", pytest.param("kafka", marks=pytest.mark.kafka)])
+@pytest.fixture(params=["embedded", "model", pytest.param("kafka", marks=pytest.mark.kafka)])
 def engine(request):
     return ENGINES[request.param]()
 

@@ -5,6 +5,7 @@ again.
 import asyncio
 import contextlib
 import os
+import time
 from collections.abc import AsyncIterator, Awaitable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -17,6 +18,8 @@ from ams.storage.log.base import Log
 from ams.storage.log.embedded import EmbeddedLog, LogOptions
 from ams.storage.log.kafka.log import KafkaLog
 from ams.storage.log.kafka.options import KafkaOptions
+from simulation.models.kafka import Cluster
+from simulation.models.kafka_client import DirectBroker, installed
 from simulation.unreliable_disk import UnreliableDisk
 from tests.storage.log.idempotency_store import MemoryIdempotencyStore
 from tests.support.parts import kafka_prefix, kafka_servers
@@ -46,7 +49,6 @@ class Embedded:
     logs: list[EmbeddedLog] = field(default_factory=list)  # all that were opened on it
 
     async def let_pass(self, milliseconds: int) -> None:
-        """Let so much time pass for the log."""
         self.clock.advance(milliseconds)
 
     def turn_back(self, milliseconds: int) -> None:
@@ -116,7 +118,25 @@ class Kafka:
         return KafkaOptions(**(settings | options))
 
 
-ENGINES = {"embedded": Embedded, "kafka": Kafka}
+@dataclass
+class ModelKafka(Kafka):
+    """The log on the model of Kafka that simulated worlds have, which must keep what the real one keeps."""
+
+    servers: str = "kafka1:9092"
+    prefix: str = "model"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._brokers = DirectBroker(Cluster([1], time.time), 1)
+
+    @contextlib.asynccontextmanager
+    async def opened(self, **options: Any) -> AsyncIterator[KafkaLog]:
+        with installed({("kafka1", 9092): self._brokers}):
+            async with super().opened(**options) as log:
+                yield log
+
+
+ENGINES = {"embedded": Embedded, "kafka": Kafka, "model": ModelKafka}
 Engine = Embedded | Kafka
 
 

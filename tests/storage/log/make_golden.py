@@ -65,7 +65,6 @@ async def write_ordering_keys(log: EmbeddedLog) -> None:
 
 
 async def make() -> Embedded:
-    """Make the folder on a disk in memory, as a kill with a torn write leaves it."""
     engine = Embedded(clock=ManualClock(now=START), options={"segment_bytes": 1500})
     log = await engine.open()
     await write(log, engine)
@@ -78,7 +77,6 @@ async def make() -> Embedded:
 
 
 def export(engine: Embedded, folder: str) -> None:
-    """Write what is on a disk in memory into a real folder."""
     for path in engine.disk.paths():
         target = os.path.join(folder, os.path.relpath(path, engine.folder))
         os.makedirs(os.path.dirname(target), exist_ok=True)

@@ -7,22 +7,20 @@ from typing import Any
 import pytest
 
 from ams.core.errors import RegistryUnavailable
-from ams.core.names import SnapshotName, SubscriptionName, new_topic_id, new_uuid
+from ams.core.names import SnapshotName
 from ams.storage.database import sqlite
 from ams.storage.free_space import FreeSpace
 from ams.storage.registry.records import Applicant, Project, Schema, SchemaContent, Snapshot, Topic, User, UserDetails
 from ams.storage.registry.registry import Registry
 from tests.storage.audit.events import event
+from tests.storage.registry.makers import new_schema, new_subscription, new_token, new_topic
 from tests.support.administration import make_project, make_user, open_registry_at, url_of
 
-X, T, S, N = "X", "T", "S", "N"
+T, S, N = "T", "S", "N"
 LARGE = SchemaContent("json", '"' + "x" * 300_000 + '"', None)
-ANY = SchemaContent("json", "{}", None)
 
 
 class Disk(FreeSpace):
-    """A disk that is full when it is told to be; it has no reserve."""
-
     def __init__(self) -> None:
         self.is_full = False
 
@@ -38,9 +36,6 @@ class World:
     topic: Topic
     schema: Schema
 
-    async def subscribe(self, name: SubscriptionName) -> Any:
-        return await self.registry.subscriptions.create(new_uuid(), self.project.id, name, T, 10)
-
     async def snapshot(self, name: SnapshotName) -> Any:
         at = 10**12
         made = Snapshot(self.project.id, name, self.topic.id, T, 0, at, 2 * at)
@@ -55,12 +50,12 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         registry = world.registry
         world.project = await make_project(registry)
         world.user = await make_user(registry, "u", {world.project.id: ()})
-        world.schema = await registry.schemas.create(world.project.id, X, ANY)
-        world.topic = await registry.topics.create(new_topic_id(), world.project.id, T)
-        await world.subscribe(S)
+        world.schema = await new_schema(registry, world.project)
+        world.topic = await new_topic(registry, world.project)
+        await new_subscription(registry, world.project)
         await world.snapshot(N)
         await registry.bindings.create(world.user.id, "b", "https://i", "s", created_by=None)
-        await registry.named_tokens.create(world.user.id, "n", expires_on=None, rights=None, created_by=None)
+        await new_token(registry, world.user, "n")
         yield world
 
 
@@ -69,15 +64,13 @@ GROWS: dict[str, Act] = {
     "a project": lambda w: make_project(w.registry, "Q"),
     "a user": lambda w: make_user(w.registry, "v"),
     "more about a user": lambda w: w.registry.users.update(w.user.id, UserDetails(description="d"), None),
-    "a topic": lambda w: w.registry.topics.create(new_topic_id(), w.project.id, "t"),
-    "a subscription": lambda w: w.subscribe("s"),
+    "a topic": lambda w: new_topic(w.registry, w.project, "t"),
+    "a subscription": lambda w: new_subscription(w.registry, w.project, "s"),
     "a snapshot": lambda w: w.snapshot("n"),
-    "a schema": lambda w: w.registry.schemas.create(w.project.id, "x", ANY),
+    "a schema": lambda w: new_schema(w.registry, w.project, "x"),
     "an access list": lambda w: w.registry.topics.set_access_list(w.project.id, T, ["u"]),
     "labels": lambda w: w.registry.topics.set_labels(w.project.id, T, {"a": "b"}),
-    "a named token": lambda w: w.registry.named_tokens.create(
-        w.user.id, "m", expires_on=None, rights=None, created_by=None
-    ),
+    "a named token": lambda w: new_token(w.registry, w.user, "m"),
     "a binding": lambda w: w.registry.bindings.create(w.user.id, "c", "https://i", "t", created_by=None),
     "an idempotency key, with the log on Kafka": lambda w: w.registry.idempotency.claim(w.topic.id, b"k", b"c", 0, "m"),
     "a registration": lambda w: w.registry.registrations.create(Applicant("r", "e", "", "", "", "")),

@@ -130,9 +130,7 @@ async def test_old_claims_go(registry: Registry, store: IdempotencyRecords, topi
     assert await store.known(other, KEY) is not None
 
 
-async def test_a_clock_that_leaps_ahead_forgets_no_claim(
-    store: IdempotencyRecords, topic: TopicId, clock: ManualClock
-) -> None:
+async def test_a_clock_that_leaps_ahead_forgets_no_claim(store: IdempotencyRecords, topic: TopicId, clock: ManualClock):
     await store.claim(topic, KEY, CONTENT, END, MINE)
     clock.step(8 * DAY)
 
@@ -171,7 +169,6 @@ async def test_bytes_add_up_by_topic(store: IdempotencyRecords, topic: TopicId) 
     assert await store.bytes_of(topic) == 0
     await store.add_bytes({topic: 10, new_topic_id(): 5})
     await store.add_bytes({topic: 2**40})
-
     assert await store.bytes_of(topic) == (await store.all_bytes())[topic] == 2**40 + 10
 
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from sqlalchemy import Column, Integer, MetaData, Table, create_engine, insert, select, update
 
 from ams.core.clock import ManualClock
-from ams.core.errors import Conflict, Damaged, InvalidInput, SubscriptionGone, Unusable
+from ams.core.errors import Conflict, InvalidInput, SubscriptionGone, Unusable
 from ams.core.issuer import Issuer
 from ams.core.names import SubscriptionId, new_topic_id, new_uuid
 from ams.core.push_config import AskedPush, PushConfig, created
@@ -25,7 +26,6 @@ from ams.storage.registry.records import Applicant, PageRequest, Project
 from ams.storage.registry.registry import Registry
 from ams.storage.registry.statements import page_start, page_token, read_page
 from ams.storage.registry.tables import push_secrets
-from ams.storage.secrets import Secrets
 from tests.storage.registry.makers import new_subscription, new_token
 from tests.support.administration import KEY, make_project, make_user, open_registry, open_registry_at
 from tests.support.plans import searched_through
@@ -231,22 +231,18 @@ async def test_what_is_refused_changes_nothing(registry: Registry, project: Proj
     assert await secrets.all_valid() == {subscription: ["whsec_first"]}
 
 
-@pytest.mark.parametrize("config", [None, HOOK], ids=["pull", "mattermost"])
-async def test_what_has_no_endpoint_loses_secrets(registry: Registry, project: Project, config: PushConfig | None):
+@pytest.mark.parametrize("config", [None, HOOK, "deleted"], ids=["pull", "mattermost", "deleted"])
+async def test_what_has_no_endpoint_or_is_deleted_loses_secrets(registry: Registry, project: Project, config: Any):
     subscription = await new_push_subscription(registry, project)
     await registry.push_secrets.rotate(subscription, "whsec_first", HOUR, anything)
 
     await registry.subscriptions.change_push(project.id, "S", lambda _: ENDPOINT, None)
     assert await valid_now(registry.push_secrets, subscription) == ["whsec_first"]
-    await registry.subscriptions.change_push(project.id, "S", lambda _: config, None)
+    if config == "deleted":
+        await registry.subscriptions.delete(project.id, "S")
+    else:
+        await registry.subscriptions.change_push(project.id, "S", lambda _: config, None)
 
-    assert await registry.push_secrets.all_valid() == {}
-
-
-async def test_a_deleted_subscription_takes_its_secrets_with_it(registry: Registry, project: Project) -> None:
-    subscription = await new_push_subscription(registry, project)
-    await registry.push_secrets.rotate(subscription, "whsec_first", HOUR, anything)
-    await registry.subscriptions.delete(project.id, "S")
     assert await registry.push_secrets.all_valid() == {}
 
 
@@ -258,19 +254,6 @@ async def test_a_damaged_one_stops_no_other(registry: Registry, project: Project
     await registry._database.write(lambda connection: connection.execute(damage).rowcount)
 
     assert await registry.push_secrets.all_valid() == {one: [], other: ["whsec_b"]}
-
-
-def test_a_sealed_secret_is_of_no_use_for_another_subscription_nor_as_a_token() -> None:
-    secrets, owner = Secrets(b"1" * 32), "one"
-    sealed = secrets.seal_push("whsec_x", owner)
-
-    assert secrets.open_push(sealed, owner) == "whsec_x"
-    with pytest.raises(Damaged):
-        secrets.open_push(sealed, "other")
-    with pytest.raises(Damaged):
-        secrets.decrypt(sealed, "one")
-    with pytest.raises(Damaged):
-        secrets.open_push(secrets.encrypt("token", "one"), owner)
 
 
 items = Table("items", MetaData(), Column("number", Integer, primary_key=True))

@@ -1,6 +1,5 @@
 """Users and their named tokens."""
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -44,17 +43,6 @@ async def test_a_role_given_twice_is_kept_once_in_order(registry: Registry, proj
 async def test_any_other_text_stands_for_nobody(registry: Registry, token: str) -> None:
     assert await registry.users.principal(token) is None
     assert await registry.users.by_token(token) is None
-
-
-async def test_a_look_up_under_way_does_not_revive_a_revoked_token(registry: Registry, anna: User) -> None:
-    tokens = [str(anna.token), await new_token(registry, anna)]
-
-    await asyncio.gather(
-        *(registry.users.principal(each) for each in tokens * 10), registry.users.refresh_token(anna.id),
-        registry.named_tokens.revoke(anna.id, "ci"), *(registry.users.principal(each) for each in tokens * 10),
-    )  # fmt: skip
-
-    assert [await registry.users.principal(each) for each in tokens] == [None, None]
 
 
 async def test_what_changes_of_a_user_counts_at_once(registry: Registry, project: Project, anna: User) -> None:

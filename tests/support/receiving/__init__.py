@@ -21,11 +21,9 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from tests.support.receiving.requests import Numbers, Received
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 ROOT = Path(__file__).parents[3]
-START_SECONDS = 30.0
-WAIT_SECONDS = 20.0
 T = TypeVar("T")
 
 
@@ -58,7 +56,7 @@ class Receiving:
     def requests(self, path: str = "") -> list[Received]:
         return self._ask("GET", f"/_received?path={quote(path)}", list[Received])
 
-    def wait(self, count: int, path: str = "", seconds: float = WAIT_SECONDS) -> list[Received]:
+    def wait(self, count: int, path: str = "", seconds: float = PATIENCE_SECONDS) -> list[Received]:
         """Return what came once there are so many; fail after a while."""
         return wait_until(lambda: len(found := self.requests(path)) >= count and found, seconds) or []
 
@@ -72,7 +70,7 @@ class Receiving:
         self._ask("POST", "/_forget", None)
 
     def _ask(self, method: str, path: str, kind: type[T] | None, body: bytes = b"") -> T:
-        connection = http.client.HTTPSConnection("127.0.0.1", self.port, context=self._trust, timeout=10)
+        connection = http.client.HTTPSConnection("127.0.0.1", self.port, context=self._trust, timeout=PATIENCE_SECONDS)
         try:
             connection.request(method, path, body)
             answer = connection.getresponse()
@@ -101,7 +99,7 @@ def received(folder: Path, *, port: int = 0, more_ports: int = 0) -> Iterator[Re
 
 def _ready(process: "subprocess.Popen[str]") -> tuple[str, str]:
     assert process.stdout is not None
-    readable, _, _ = select.select([process.stdout], [], [], START_SECONDS)
+    readable, _, _ = select.select([process.stdout], [], [], PATIENCE_SECONDS)
     line = process.stdout.readline() if readable else ""
     assert line.startswith("ready "), f"the receiver did not start: {line!r}"
     _, base, ca = line.split(maxsplit=2)

@@ -25,7 +25,6 @@ from tests.support.receiving.behaviours import behave
 from tests.support.receiving.protocol import Behaviour, Conversation
 from tests.support.receiving.requests import Memory, Received
 
-BACKLOG = 2048
 Endpoints = Mapping[str, str | list[str]]
 
 
@@ -70,7 +69,7 @@ async def serve(folder: Path, port: int, more: int) -> None:
     async with contextlib.AsyncExitStack() as stack:
         urls = []
         for each in [port, *([0] * more)]:
-            server = await loop.create_server(talking, "127.0.0.1", each, ssl=tls, backlog=BACKLOG)
+            server = await loop.create_server(talking, "127.0.0.1", each, ssl=tls, backlog=2048)
             stack.callback(server.close)
             urls.append(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}")
         endpoints |= await BadEndpoints(folder, authority, talking, stack).urls(pair)

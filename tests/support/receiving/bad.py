@@ -17,19 +17,15 @@ import uuid
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import cast
 
 from tests.support import authorities
 from tests.support.authorities import DAY, NO_CA, NOW, key_usage
+from tests.support.certificates import Pair
 
 HERE = ("localhost", "receiver.example", "*.receiver.example", "127.0.0.1", "::1")
 ALERT = b"\x15\x03\x01\x00\x02\x02\x46"  # fatal, protocol version
 Make = Callable[[], asyncio.BaseProtocol]
-
-
-class Pair(NamedTuple):
-    chain: str
-    key: str
 
 
 class Authority:
@@ -45,7 +41,7 @@ class Authority:
         until = NOW + (-DAY if is_expired else 30 * DAY)
         usage = [NO_CA, key_usage("digital_signature")]
         made = self._made.signs(name, not_after=until, extensions=usage, hosts=hosts)
-        return Pair(*made.write(self._folder, name))
+        return Pair.write(made, self._folder, name)
 
 
 def context(pair: Pair, newest: ssl.TLSVersion | None = None) -> ssl.SSLContext:

@@ -39,10 +39,7 @@ _Files = Callable[[], Awaitable[Sequence[Part]]]
 
 @contextlib.asynccontextmanager
 async def answering(folder: str, log: EmbeddedLog, silent_seconds: float = SILENT_SECONDS) -> AsyncIterator[None]:
-    """Answer those who copy this folder until the block ends. Without a socket the service goes on without backups.
-
-    A copy that says nothing for `silent_seconds` is given up.
-    """
+    """Answer those who copy this folder until the block ends; a copy silent for `silent_seconds` is given up."""
     try:
         sock = _bound(folder)
     except OSError as error:
@@ -121,9 +118,8 @@ class Kept:
     """A running service's promise to let no file go; made by `keep`."""
 
     def __init__(self, sock: socket.socket, folder: str) -> None:
-        self._sock = sock
+        self._sock, self._folder = sock, folder
         self._reader = sock.makefile("rb")
-        self._folder = folder
         self._said = time.monotonic()
 
     def confirm(self) -> None:

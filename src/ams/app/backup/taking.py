@@ -1,14 +1,13 @@
 """Taking a backup: a copy of a data folder as it was at one moment, while the service goes on.
 
-The moment is made of three looks, a few milliseconds apart, while the registry cannot be changed:
+The moment is made of two looks, a few milliseconds apart, while the registry cannot be changed:
 
-1. the registry is locked, so nothing is made or removed until the third look;
-2. the cursors' database is looked at: every acknowledgement answered before is in it;
-3. the log says what it is made of: every publish answered before is in it, and so is every message a cursor of the
-   second look has passed.
+1. the registry is locked, so nothing is made or removed until the second look;
+2. the log says what it is made of: every publish and every acknowledgement answered before is in it, and so is every
+   message that a cursor in it has passed.
 
-The third look waits for no index that is being written: the service begins none from when it is asked to keep its files
-until it has listed them, so what needs the registry waits for milliseconds.
+The second look waits for no index that is being written: the service begins none from when it is asked to keep its
+files until it has listed them, so what needs the registry waits for milliseconds.
 
 So in the copy no cursor is beyond the end of its topic, every topic and subscription has its log and its cursor, and
 nothing that was answered before the backup began is missing. The copying follows, from states that are held.
@@ -49,7 +48,7 @@ SECRETS = ("token.key", "admin.token", "server.key", "authn.key", "authn.seal", 
 """Files that open something by themselves; left out on demand."""
 _TOKEN_KEY = SECRETS[0]
 _LEFT_OUT = ("lock", "authn.lock", "reserve", "authn-reserve", SOCKET, MARKER, MANIFEST)
-_DATABASES = ("registry.db", "cursors.db")
+_DATABASE = "registry.db"
 _AUTHN_DATABASE, _AUTHN_TLS = "authn.db", "authn-tls"  # of the certificate service, when it has the folder too
 
 
@@ -57,7 +56,6 @@ _AUTHN_DATABASE, _AUTHN_TLS = "authn.db", "authn-tls"  # of the certificate serv
 class _Moment:
     time: Milliseconds
     registry: Snapshot
-    cursors: Snapshot
     authn: Snapshot | None  # the certificate service's, of a moment of its own
     parts: Sequence[Part]
 
@@ -130,17 +128,15 @@ def _source(folder: Folder) -> Iterator[_Source]:
 
 @contextlib.contextmanager
 def _moment(folder: Folder, source: _Source, clock: Clock) -> Iterator[_Moment]:
-    for path in (folder.registry, folder.cursors):
-        if not os.path.exists(path):
-            raise Unusable(f"{path} is missing: there is nothing to back up")
+    if not os.path.exists(folder.registry):
+        raise Unusable(f"{folder.registry} is missing: there is nothing to back up")
     with contextlib.ExitStack() as held:
         with nothing_changes(folder.registry):
-            cursors = held.enter_context(closing(Snapshot(folder.cursors)))
             parts = source.parts()
             registry = held.enter_context(closing(Snapshot(folder.registry)))
         authn = folder.place(_AUTHN_DATABASE)
         beside = held.enter_context(closing(Snapshot(authn))) if os.path.exists(authn) else None
-        yield _Moment(clock.wall(), registry, cursors, beside, parts)
+        yield _Moment(clock.wall(), registry, beside, parts)
 
 
 def _check_room(folder: Folder, moment: _Moment, path: str) -> None:
@@ -148,7 +144,7 @@ def _check_room(folder: Folder, moment: _Moment, path: str) -> None:
     for part in moment.parts:
         path_of_part = os.path.join(folder.log, part.name)
         needed += os.path.getsize(path_of_part) if part.length is None else part.length
-    databases = (*_DATABASES, _AUTHN_DATABASE) if moment.authn else _DATABASES
+    databases = (_DATABASE, _AUTHN_DATABASE) if moment.authn else (_DATABASE,)
     needed += sum(os.path.getsize(folder.place(name)) for name in databases)
     free = Disk().free_bytes(path)
     if needed > free:
@@ -158,8 +154,7 @@ def _check_room(folder: Folder, moment: _Moment, path: str) -> None:
 def _copy(folder: Folder, source: _Source, moment: _Moment, path: str, *, with_key: bool) -> Manifest:
     """Copy everything; the marker, which makes it a data folder, is written last."""
     files: list[Entry] = []
-    snapshots = zip((*_DATABASES, _AUTHN_DATABASE), (moment.registry, moment.cursors, moment.authn), strict=True)
-    for name, snapshot in snapshots:
+    for name, snapshot in ((_DATABASE, moment.registry), (_AUTHN_DATABASE, moment.authn)):
         if snapshot is not None:
             snapshot.write_to(os.path.join(path, name), source.get_on)
             files.append(entry_of(path, name))
@@ -186,7 +181,7 @@ def _copy(folder: Folder, source: _Source, moment: _Moment, path: str, *, with_k
 
 def _copy_others(folder: Folder, source: _Source, path: str, with_key: bool) -> Iterator[Entry]:
     for name in (*sorted(os.listdir(folder.path)), *_names_in(folder, _AUTHN_TLS)):
-        is_database = name.startswith((*_DATABASES, _AUTHN_DATABASE))
+        is_database = name.startswith((_DATABASE, _AUTHN_DATABASE))
         is_secret = name.startswith(SECRETS) and not with_key
         if is_database or is_secret or name in _LEFT_OUT or name.endswith(NEW):
             continue

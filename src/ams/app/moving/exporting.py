@@ -52,9 +52,7 @@ async def export(
 class _Exporting:
     def __init__(self, source: Installation, file: IO[bytes], progress: Progress, with_secrets: bool) -> None:
         self._registry, self._log, self._cursors = source
-        self._file = file
-        self._progress = progress
-        self._with_secrets = with_secrets
+        self._file, self._progress, self._with_secrets = file, progress, with_secrets
         self._counts: Counter[str] = Counter()
         self._expected = 0
 

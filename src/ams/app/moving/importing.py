@@ -65,14 +65,12 @@ class _Importing:
     def __init__(
         self, target: Installation, file: IO[bytes], path: str, progress: Progress, messages_only: bool
     ) -> None:
-        self._target = target
+        self._target, self._progress, self._messages_only = target, progress, messages_only
         self._log = target.log
         self._rules = Rules()
         self._lines = _Lines(judged(lines(file, path), path, self._rules))
-        self._progress = progress
         self._expected: int | None = None
         self._done = 0
-        self._messages_only = messages_only
 
     async def run(self) -> Mapping[str, int]:
         logs, lost = {}, 0

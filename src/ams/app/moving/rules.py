@@ -102,22 +102,19 @@ class Rules:
         self._number = number
         place = _PLACE[type(line)]
         if place != self._place:
-            self._move_to(place, line)
+            if self.has_ended:
+                raise InvalidInput("nothing may follow the end")
+            if self._place < 0 and place:
+                raise InvalidInput("an export begins with a line of kind header")
+            if place < self._place:
+                raise InvalidInput(f"a line of kind {kind(line)} may not stand here: kinds have an order")
+            self._place = place
+            self._leave_log()
         elif isinstance(line, _ONCE):
             raise InvalidInput(f"a second line of kind {kind(line)}")
         self._judge[type(line)](line)
         if not isinstance(line, Header | End):
             self.counts[kind(line)] += 1
-
-    def _move_to(self, place: int, line: Line) -> None:
-        if self.has_ended:
-            raise InvalidInput("nothing may follow the end")
-        if self._place < 0 and place:
-            raise InvalidInput("an export begins with a line of kind header")
-        if place < self._place:
-            raise InvalidInput(f"a line of kind {kind(line)} may not stand here: kinds have an order")
-        self._place = place
-        self._leave_log()
 
     def _header(self, line: Header) -> None:
         if line.format != FORMAT:
@@ -207,7 +204,16 @@ class Rules:
         self._check_position(line.project, line.topic, line.offset, line.done)
         self._listed(line.authorized)
         _check_push(line)
-        _check_parallel(line)
+        if line.parallel is None:
+            if line.done:
+                raise InvalidInput("done one by one, of a subscription that is not parallel")
+            return
+        check_options(line.parallel)
+        if line.ack_deadline_seconds < MIN_ACK_DEADLINE:
+            raise InvalidInput(f"ack_deadline_seconds of a parallel subscription is {MIN_ACK_DEADLINE} or more")
+        letters = line.parallel.dead_letter_policy
+        if letters is not None:
+            checked_resource_name("dead letter topic", letters.topic)
 
     def _snapshot(self, line: Snapshot) -> None:
         self._new_in_project("snapshot", line.project, line.name)
@@ -366,19 +372,6 @@ def _check_config(push: PushConfig) -> None:
         checked_resource_name("dead letter topic", push.dead_letter_topic)
         if not 1 <= attempts <= MAX_ATTEMPTS:
             raise InvalidInput(f"max_delivery_attempts {attempts}, and there are 1 to {MAX_ATTEMPTS}")
-
-
-def _check_parallel(line: Subscription) -> None:
-    if line.parallel is None:
-        if line.done:
-            raise InvalidInput("done one by one, of a subscription that is not parallel")
-        return
-    check_options(line.parallel)
-    if line.ack_deadline_seconds < MIN_ACK_DEADLINE:
-        raise InvalidInput(f"ack_deadline_seconds of a parallel subscription is {MIN_ACK_DEADLINE} or more")
-    letters = line.parallel.dead_letter_policy
-    if letters is not None:
-        checked_resource_name("dead letter topic", letters.topic)
 
 
 def _check_days(days: Iterable[Day]) -> None:

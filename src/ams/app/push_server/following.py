@@ -52,10 +52,7 @@ _BETWEEN_TRIES = Backoff(0.25, 0.5, jitter=(0.0, 1.0), least=0.25)  # seconds
 
 
 class Condition:
-    """Health of the push server, as it answers every client (push contract 4, P26).
-
-    The first success makes it `OK`, and single failures do not end that.
-    """
+    """Health as every client gets it (push contract 4, P26): `OK` from the first success on, single failures aside."""
 
     def __init__(self, text: str = STARTING) -> None:
         self.text = text
@@ -121,10 +118,7 @@ class Follower:
     def __init__(
         self, client: AsyncClient, workers: Workers, condition: Condition, *, random: random.Random, loads: bool = True
     ) -> None:
-        self._client = client
-        self._workers = workers
-        self._condition = condition
-        self._random = random
+        self._client, self._workers, self._condition, self._random = client, workers, condition, random
         self._holder = f"push-{uuid.uuid4()}"
         self._way = ByActivation(workers)
         self._loads = loads
@@ -280,10 +274,7 @@ class ByProfile(ByActivation):
         activation_seconds: float = ACTIVATION_SECONDS,
     ) -> None:
         super().__init__(workers)
-        self._client = client
-        self._condition = condition
-        self._random = random
-        self._seconds = seconds
+        self._client, self._condition, self._random, self._seconds = client, condition, random, seconds
         self._activation_seconds = activation_seconds
         self._pauses = Pauses(UNREACHED, random.random)
         self._read: dict[str, Target] = {}

@@ -32,15 +32,12 @@ class HttpHandOuts:
     """
 
     def __init__(self, client: AsyncClient, waiting: Polling | Waking, pauses: Polling) -> None:
-        self._client = client
-        self._waiting = waiting
-        self._pauses = pauses
+        self._client, self._waiting, self._pauses = client, waiting, pauses
         self._said_due: set[str] = set()  # subscriptions said to have messages, of which nothing was leased since
         self._unsettled: dict[_Place, set[int]] = {}  # offsets not acknowledged, failed or released, as far as is known
         self._under_way: set[asyncio.Task[Any]] = set()  # requests that go on when nobody waits for them any more
 
     async def lease(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[HandOut]:
-        """Lease messages that are there now."""
 
         def give_up(leasing: "asyncio.Task[Sequence[HandOut]]") -> None:
             if not leasing.cancelled() and leasing.exception() is None:
@@ -93,17 +90,14 @@ class HttpHandOuts:
         self._pauses.came(path)
 
     async def extend(self, target: Target, hand_out: HandOut, seconds: int) -> None:
-        """Extend leases."""
         with _asking():
             await self._client.call(wire.extend_leases(*named(target.path), _ids(target, hand_out), seconds))
 
     async def acknowledge(self, target: Target, hand_out: HandOut) -> None:
-        """Acknowledge messages."""
         with _asking(), self._settling(target, hand_out):
             await self._client.call(wire.acknowledge(*named(target.path), _ids(target, hand_out)))
 
     async def fail(self, target: Target, hand_out: HandOut, wait: Milliseconds, verdict: Verdict) -> None:
-        """Let messages fail."""
         for ack_id in _ids(target, hand_out):
             call = wire.dead_letter(*named(target.path), ack_id, **verdict._asdict(), wait=math.ceil(wait))
             with _asking(), self._settling(target, hand_out):

@@ -95,8 +95,7 @@ class Gate:
     """Puts checks before methods, streaming ones too (P22); `access` is None without TLS: clients have no identity."""
 
     def __init__(self, access: AccessList | None, condition: Condition) -> None:
-        self._access = access
-        self._condition = condition
+        self._access, self._condition = access, condition
 
     def handlers(self, service: str, answers: "Mapping[Method[Any, Any], Callable[..., Any]]") -> Any:
         """Return the methods of a service for a server. Requests are read behind the checks."""
@@ -169,8 +168,7 @@ class PushService:
     """The methods; the gate has let their callers through."""
 
     def __init__(self, follower: Follower, condition: Condition) -> None:
-        self._follower = follower
-        self._condition = condition
+        self._follower, self._condition = follower, condition
 
     async def activate(
         self, request: pb.ActivateSubscriptionRequest, context: Context
@@ -249,10 +247,7 @@ async def listening(settings: PushSettings, follower: Follower, condition: Condi
 
 
 def _credentials(settings: PushSettings) -> grpc.ServerCredentials | None:
-    """Return TLS of 1.2 at least, as the library has it, which wants a certificate of every client.
-
-    The files are read again for each connection, so that renewed ones need no restart.
-    """
+    """Return TLS of 1.2 at least with client certificates; the files are read again for each connection."""
     if not settings.tls_enabled:
         return None
 

@@ -1,7 +1,4 @@
-"""Settings of `ams push`, as `ams.core.settings` reads them.
-
-The file is TOML with these names, or the JSON of the reference (push contract 6, with its words for what is wrong).
-"""
+"""Settings of `ams push`: TOML, or the JSON of the reference with its words for what is wrong (push contract 6)."""
 
 import dataclasses
 import json

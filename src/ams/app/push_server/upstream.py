@@ -78,9 +78,7 @@ class Waking:
     """Says when a pull may bring something, or has `fallback` look. Raises a `ClientError`."""
 
     def __init__(self, client: AsyncClient, fallback: Polling, seconds: float = WAIT_SECONDS) -> None:
-        self._client = client
-        self._fallback = fallback
-        self._seconds = seconds
+        self._client, self._fallback, self._seconds = client, fallback, seconds
         self._knows = True  # whether the service knows the request, as far as is known
         self._new: Waiters = {}
         self._requests: list[_Request] = []
@@ -205,9 +203,7 @@ class HttpUpstream:
     """Messages of a service elsewhere; `waiting` says when to pull."""
 
     def __init__(self, client: AsyncClient, waiting: Polling | Waking, hand_outs: HandOuts | None = None) -> None:
-        self._client = client
-        self.hand_outs = hand_outs
-        self._waiting = waiting
+        self._client, self.hand_outs, self._waiting = client, hand_outs, waiting
         self._standings: dict[str, _Standing] = {}
 
     async def pull(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[Pulled]:
@@ -226,7 +222,6 @@ class HttpUpstream:
         return messages
 
     async def acknowledge(self, target: Target, last: Pulled) -> None:
-        """Acknowledge exactly the last message, which covers those before it."""
         project, subscription = named(target.path)
         ack = wire.ack_id(project, subscription, last.offset)
         try:
@@ -252,7 +247,6 @@ class HttpUpstream:
         return None if target.is_parallel else float(max(target.ack_deadline_seconds, 1))
 
     def forget(self, target: Target) -> None:
-        """Forget where a subscription stands, and that it is waited for."""
         self._standings.pop(target.path, None)
         self._waiting.forget(target.path)
 

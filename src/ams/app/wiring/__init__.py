@@ -9,14 +9,15 @@ What a start puts in order is here.
 """
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Protocol
 
 import structlog
 
 from ams.access.permissions import role_table
 from ams.app.wiring.assembly import Service, assemble, client_of
-from ams.app.wiring.engines import Engines, ReportWait, open_engines
+from ams.app.wiring.engines import Engines, ReportWait, open_engines, patiently
 from ams.app.wiring.identity import trusted_by
 from ams.app.wiring.push import reach_of
 from ams.core.clock import Clock, SystemClock
@@ -56,11 +57,10 @@ async def service(
     roles, reach, trusted = role_table(settings.roles_file), reach_of(settings), trusted_by(settings)
     to_nodes = client_of(settings)
     async with open_engines(settings, clock or SystemClock(), files or Disk(), tell, supervisor) as engines:
-        await put_in_order(settings, engines)
+        await _settle(engines, partial(put_in_order, settings, engines), tell)
         made = assemble(settings, engines, roles, reach, trusted, to_nodes)
-        await made.counting.catch_up()
-        await made.losses.look()
-        await made.stored.measure()
+        for attempt in (made.counting.catch_up, made.losses.look, made.stored.measure):
+            await _settle(engines, attempt, tell)
         async with contextlib.AsyncExitStack() as stack:
             works: list[_Background] = [
                 made.trail, made.token_uses.rounds, made.counting.rounds, made.losses.rounds,
@@ -79,6 +79,14 @@ async def service(
                 stack.push_async_callback(made.nodes.forwarder.close)
             stack.push_async_callback(made.workers.close)
             yield made
+
+
+async def _settle(engines: Engines, attempt: Callable[[], Awaitable[None]], tell: ReportWait) -> None:
+    """Do what a start needs engines for; those on other machines may go away once more, and are waited for."""
+    if engines.embedded:
+        await attempt()
+    else:
+        await patiently("PostgreSQL or Kafka", attempt, tell)
 
 
 async def put_in_order(settings: Settings, engines: Engines) -> None:

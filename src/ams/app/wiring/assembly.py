@@ -13,10 +13,10 @@ from ams.app.wiring.identity import Identity, Trusted, identity_of
 from ams.app.wiring.push import Push, Reach, push_of
 from ams.cluster.lease_table import PARALLEL, Duty, Holder, LeaseTable
 from ams.cluster.ownership import Ownership, SharedOwnership
-from ams.core.attempts import Attempts
 from ams.core.clock import Milliseconds
 from ams.core.names import SubscriptionId, new_uuid
 from ams.core.quotas import STREAMS, WAITING_PULLS
+from ams.core.rate import Attempts
 from ams.core.settings import Settings
 from ams.http.app import App
 from ams.http.auditing import SERVICE, Auditor
@@ -48,10 +48,9 @@ from ams.service.metrics import Metrics, Usage
 from ams.service.parallel.settling import LeaseRequests
 from ams.service.parallel.watching import Watched
 from ams.service.parallel.working import Working
-from ams.service.projects import Members, Projects
+from ams.service.projects import Members, Projects, QuotaUse
 from ams.service.publishing import Publisher
 from ams.service.push.pushing import PushSecrets, PushWatcher
-from ams.service.quota_use import QuotaUse
 from ams.service.reading import RangeReader
 from ams.service.retention import Losses, LossTotal, Retention
 from ams.service.schemas import Schemas

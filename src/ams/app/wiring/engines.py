@@ -18,7 +18,7 @@ from ams.core.retention_clock import RetentionClock
 from ams.core.settings import Seconds, Settings
 from ams.core.supervisor import Rounds, Supervisor
 from ams.storage.cursors.acks import CursorStore
-from ams.storage.cursors.sqlite import SqliteCursors
+from ams.storage.cursors.embedded import EmbeddedCursors
 from ams.storage.database.database import sqlite_url
 from ams.storage.files import Disk
 from ams.storage.folder import Folder
@@ -88,28 +88,33 @@ class _Opening:
     async def engines(self) -> Engines:
         folder = Folder.take(self.settings.data)
         self.stack.callback(folder.release)
-        embedded: EmbeddedLog | None = None
-        if self.settings.log == "embedded":
-            opened = await EmbeddedLog.open(
-                folder.log, files=self.files, clock=self.clock, options=log_options(self.settings, folder.path),
-                supervisor=self.supervisor, retention_clock=self.retention_clock,
-            )  # fmt: skip
-            embedded = self._keep(opened)
+        embedded = await self._embedded_log(folder, folder.log) if self.settings.log == "embedded" else None
+        # Messages on Kafka and a registry here: cursors are here too, in a log without messages.
+        at_cursors = embedded
+        if embedded is None and self.settings.registry == "sqlite":
+            at_cursors = await self._embedded_log(folder, folder.cursors)
         # The disk that fills is the data folder's, and a log there has a reserve for all that write to it.
-        space = embedded.space if embedded else await self._space(folder)
+        space = at_cursors.space if at_cursors else await self._space(folder)
         registry = await self._registry(folder, space)
         if embedded:  # only a log folder that was lost or set aside leaves topics without a log
             for topic in await registry.topics.ids() - await embedded.topics():
                 await embedded.create(topic)
                 logger.warning("topic.log_lost", topic=topic_id_text(topic))
         log = embedded or await self._kafka_log(registry)
-        cursors = await self._cursors(folder, space, log, registry)
+        cursors = await self._cursors(at_cursors, log, registry)
         history: HistoryStore = (
             FileHistory(folder.history, space) if self.settings.registry == "sqlite" else registry.history()
         )
         return Engines(
             self.clock, self.retention_clock, folder, space, log, registry, cursors, self._keep(history), embedded
         )
+
+    async def _embedded_log(self, folder: Folder, path: str) -> EmbeddedLog:
+        opened = await EmbeddedLog.open(
+            path, files=self.files, clock=self.clock, options=log_options(self.settings, folder.path),
+            supervisor=self.supervisor, retention_clock=self.retention_clock,
+        )  # fmt: skip
+        return self._keep(opened)
 
     async def _space(self, folder: Folder) -> FreeSpace:
         """Return the free space of a data folder without the log, with a reserve that is made again when it can be."""
@@ -158,14 +163,12 @@ class _Opening:
         await patiently("Kafka", log.topics, self.tell)
         return log
 
-    async def _cursors(self, folder: Folder, space: FreeSpace, log: Log, registry: Registry) -> CursorStore:
-        if self.settings.registry == "sqlite":
+    async def _cursors(self, kept_in: EmbeddedLog | None, log: Log, registry: Registry) -> CursorStore:
+        if kept_in is not None and self.settings.registry == "sqlite":
             bounds = await patiently("Kafka", log.all_bounds, self.tell)
-            opened = await SqliteCursors.open(
-                folder.cursors, ends={topic: each.end for topic, each in bounds.items()}, clock=self.clock,
-                on_full=space.release_reserve, supervisor=self.supervisor,
-            )  # fmt: skip
-            return self._keep(opened)
+            ends = {topic: each.end for topic, each in bounds.items()}
+            opened = EmbeddedCursors.open(kept_in.journal, ends=ends, clock=self.clock, supervisor=self.supervisor)
+            return self._keep(await opened)
         # Here, not above: its driver is needed with PostgreSQL only.
         from ams.storage.cursors.postgresql import PostgresCursors
 

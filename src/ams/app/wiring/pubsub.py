@@ -1,7 +1,4 @@
-"""Google's Pub/Sub: its methods over the use cases of the service, and how its port is protected.
-
-Imported when the port is on only: it needs the extra `pubsub`.
-"""
+"""Google's Pub/Sub over the use cases of the service; imported when it is on, as it needs the extra `pubsub`."""
 
 import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -49,10 +46,7 @@ async def pubsub(
     supervisor: Supervisor,
     listeners: list[Listener],
 ) -> AsyncIterator[str]:
-    """Answer Google's clients on so many connections until the block ends; gives HOST:PORT.
-
-    The listener of the port is added to `listeners`.
-    """
+    """Answer Google's clients until the block ends; gives HOST:PORT, and adds the port's listener to `listeners`."""
     cases = made.cases
     relays = _relays(settings, made, certificate)
     calls = _calls(settings, made, certificate, relays)

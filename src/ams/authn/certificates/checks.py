@@ -25,7 +25,7 @@ from ams.authn.certificates.trust import Trust, TrustFolder, check_dates, checke
 from ams.authn.settings import AuthnSettings
 from ams.authn.values import UNREADABLE, Presented
 from ams.core.cache import LruCache
-from ams.core.clock import Clock, Milliseconds
+from ams.core.clock import Clock
 from ams.core.errors import AmsError, CertificateRefused, Unavailable
 from ams.core.observing import Figure, figure
 from ams.outgoing.client import HttpClient
@@ -142,14 +142,18 @@ class CertificateChecks:
         self._passed.put(digest.digest(), _Passed(now, min(now + REMEMBER, until), state))
 
     async def _looked_at(self, presented: Presented, trust: Trust, address: str) -> int:
-        """Return until when a certificate is good, in milliseconds since the epoch."""
         leaf = read_leaf(presented.leaf, presented.shown)
         now = self._clock.wall()
         settings = self._settings
         if settings.trust_unknown_cas and not settings.verify_certificate:
             return now
         check_dates(leaf, now)
-        chain = self._chain(leaf, presented, trust, now)
+        try:
+            chain = (verified_chain if settings.trust_unknown_cas else checked_chain)(leaf, presented.chain, trust, now)
+        except CertificateRefused:
+            if not settings.trust_unknown_cas:
+                raise
+            chain = [leaf]  # any client, in development
         end = min(each.not_after for each in chain)
         if not settings.verify_certificate:
             return end
@@ -158,14 +162,6 @@ class CertificateChecks:
         if len(chain) == 1:  # one that was put into the folder itself, or of any client in development
             return end
         return min(end, await self._revocation.check(chain, trust))
-
-    def _chain(self, leaf: Facts, presented: Presented, trust: Trust, now: Milliseconds) -> list[Facts]:
-        if not self._settings.trust_unknown_cas:
-            return checked_chain(leaf, presented.chain, trust, now)
-        try:
-            return verified_chain(leaf, presented.chain, trust, now)
-        except CertificateRefused:  # any client, in development
-            return [leaf]
 
 
 def _system_names(address: str) -> Sequence[str]:
@@ -210,12 +206,6 @@ class HostCheck:
             ip = ipaddress.ip_address(address)
         except ValueError:
             raise Refusal("host", f"lookup {address}: unrecognized address") from None
-        names = await self._confirmed(ip)
-        if not any(_matches(name, pattern) for name in names for pattern in _dns_names(leaf)):
-            raise Refusal("host", _mismatch(leaf, names[0]))
-
-    async def _confirmed(self, ip: Address) -> list[str]:
-        """Return the names of an address that lead back to it; raise `Refusal` when there are none."""
         try:
             found = list(await self._names.of(str(ip)))[:_MOST_NAMES]
         except (OSError, UnicodeError) as error:
@@ -228,7 +218,8 @@ class HostCheck:
         confirmed = [name for name in found if await self._leads_to(name, ip)]
         if not confirmed:
             raise Refusal("host", f"lookup {found[0]}.: its addresses do not include {ip}")
-        return confirmed
+        if not any(_matches(name, pattern) for name in confirmed for pattern in _dns_names(leaf)):
+            raise Refusal("host", _mismatch(leaf, confirmed[0]))
 
     async def _leads_to(self, name: str, ip: Address) -> bool:
         try:

@@ -148,7 +148,6 @@ def _format_oid(oid: bytes) -> str:
 
 
 def _members(content: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield tags and values in DER; raise `ValueError` where one is cut off."""
     return ((content[place], content[begin:end]) for place, begin, end in _spans(content, 0, len(content)))
 
 

@@ -214,7 +214,11 @@ class Responders(DocumentCache[tuple[bytes, int], tuple[Facts, Facts], _OcspAnsw
     async def _fetch(self, source: tuple[Facts, Facts], before: _OcspAnswer | None) -> Edition[_OcspAnswer]:
         certificate, issuer = source
         urls = _responder_urls(certificate)
-        asked = _question(certificate, issuer)
+        # SHA-1 names the CA, and proves nothing; many responders know no other.
+        algorithm, builder = hashes.SHA1(), ocsp.OCSPRequestBuilder()  # noqa: S303
+        key = builder.add_certificate(certificate.certificate, issuer.certificate, algorithm).build().issuer_key_hash
+        name = hashlib.sha1(read_field(read_signed_body(certificate.der), ISSUER), usedforsecurity=False).digest()
+        asked = builder.add_certificate_by_hash(name, key, certificate.serial, algorithm).build()
         body = asked.public_bytes(Encoding.DER)
         for url in urls:
             try:
@@ -224,14 +228,6 @@ class Responders(DocumentCache[tuple[bytes, int], tuple[Facts, Facts], _OcspAnsw
             except (RequestFailed, _NotBelieved) as error:
                 logger.warning("ocsp.no_answer", url=without_credentials(url), reason=str(error))
         raise _no_answer(urls[0])
-
-
-def _question(certificate: Facts, issuer: Facts) -> ocsp.OCSPRequest:
-    # SHA-1 names the CA, and proves nothing; many responders know no other.
-    algorithm, builder = hashes.SHA1(), ocsp.OCSPRequestBuilder()  # noqa: S303
-    key = builder.add_certificate(certificate.certificate, issuer.certificate, algorithm).build().issuer_key_hash
-    name = hashlib.sha1(read_field(read_signed_body(certificate.der), ISSUER), usedforsecurity=False).digest()
-    return builder.add_certificate_by_hash(name, key, certificate.serial, algorithm).build()
 
 
 def _read(data: bytes, asked: ocsp.OCSPRequest, issuer: Facts, now: Milliseconds) -> _OcspAnswer:
@@ -248,22 +244,18 @@ def _read(data: bytes, asked: ocsp.OCSPRequest, issuer: Facts, now: Milliseconds
         if not any(has_signed(each.certificate, signature, body, algorithm) for each in signers):
             raise _NotBelieved("it is not signed by the CA, nor by one that may answer for it")
         for each in response.responses:
-            if _is_about(each, asked):
+            if (
+                each.serial_number == asked.serial_number
+                and each.hash_algorithm.name == asked.hash_algorithm.name
+                and each.issuer_key_hash == asked.issuer_key_hash
+                and each.issuer_name_hash == asked.issuer_name_hash
+            ):
                 return _OcspAnswer(each.certificate_status, _until(each, now))
         raise _NotBelieved("it is about another certificate")
     except _NotBelieved:
         raise
     except Exception as error:  # a parser's, of many kinds
         raise _NotBelieved(f"it cannot be read: {error}") from error
-
-
-def _is_about(single: ocsp.OCSPSingleResponse, asked: ocsp.OCSPRequest) -> bool:
-    return (
-        single.serial_number == asked.serial_number
-        and single.hash_algorithm.name == asked.hash_algorithm.name
-        and single.issuer_key_hash == asked.issuer_key_hash
-        and single.issuer_name_hash == asked.issuer_name_hash
-    )
 
 
 def _until(single: ocsp.OCSPSingleResponse, now: int) -> int:

@@ -32,7 +32,7 @@ from ams.authn.certificates.der import to_der
 from ams.authn.certificates.reading import ComparableName, Facts, Refusal, load, quietly, read_der, subject_of
 from ams.authn.values import UNREADABLE
 from ams.core.clock import Clock, Milliseconds
-from ams.outgoing.sharing import Shared
+from ams.core.coalescing import Shared
 
 logger = structlog.get_logger("ams.authn.certificates")
 
@@ -175,7 +175,6 @@ def _certificates(path: str, data: bytes) -> tuple[bytes, ...]:
 
 
 def _certificate(data: bytes) -> bytes:
-    """Return DER that both libraries can read which will look at it; raise `ValueError` if one of them cannot."""
     der = to_der(data)
     with quietly():
         subject_of(load(der)[0]).public_bytes()
@@ -203,9 +202,19 @@ def _trust(contents: Mapping[str, _Content], generation: int) -> Trust:
 
 def checked_chain(leaf: Facts, others: Sequence[bytes], trust: Trust, now: Milliseconds) -> list[Facts]:
     """Return the verified chain of a certificate that may log in; raise `Refusal`."""
-    _check_no_proxy(leaf)
+    if any(each.oid.dotted_string in _PROXY_INFO for each in leaf.extensions) or _is_old_proxy(leaf):
+        raise Refusal(
+            "proxy",
+            "Your certificate is a proxy certificate, which cannot log in. Use the host or user certificate itself",
+        )
     chain = verified_chain(leaf, others, trust, now)
-    _check_strength(chain)
+    for depth, each in enumerate(chain[:-1]):
+        weakness = _weakness(each.certificate)
+        if weakness and depth:
+            text = f"Your certificate is of a CA whose own has {weakness.partition(':')[0]}: "
+            raise Refusal("chain", text + each.subject.rfc4514_string())
+        if weakness:
+            raise Refusal("chain", f"Your certificate has {weakness}")
     _check_usage(chain)
     return chain
 
@@ -287,17 +296,6 @@ def _refusal(error: crypto.X509StoreContextError) -> Refusal:
     return Refusal("chain", f"Your certificate is of a CA whose own {state}: {name}")
 
 
-def _check_strength(chain: Sequence[Facts]) -> None:
-    """Raise `Refusal` when a certificate of a chain, its authority apart, could have been forged."""
-    for depth, each in enumerate(chain[:-1]):
-        weakness = _weakness(each.certificate)
-        if weakness and depth:
-            text = f"Your certificate is of a CA whose own has {weakness.partition(':')[0]}: "
-            raise Refusal("chain", text + each.subject.rfc4514_string())
-        if weakness:
-            raise Refusal("chain", f"Your certificate has {weakness}")
-
-
 def _weakness(certificate: x509.Certificate) -> str:
     try:
         algorithm, key = certificate.signature_hash_algorithm, certificate.public_key()
@@ -331,14 +329,6 @@ def _check_usage(chain: Sequence[Facts]) -> None:
 def _is_for_clients(certificate: Facts) -> bool:
     extended = certificate.extension(x509.ExtendedKeyUsage)
     return extended is None or not _FOR_CLIENTS.isdisjoint(extended)
-
-
-def _check_no_proxy(leaf: Facts) -> None:
-    if any(each.oid.dotted_string in _PROXY_INFO for each in leaf.extensions) or _is_old_proxy(leaf):
-        raise Refusal(
-            "proxy",
-            "Your certificate is a proxy certificate, which cannot log in. Use the host or user certificate itself",
-        )
 
 
 def _is_old_proxy(leaf: Facts) -> bool:

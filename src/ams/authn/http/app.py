@@ -112,7 +112,6 @@ class AuthnApp:
         return made.code, b"" if made.code == 204 else encoded(made.body), more
 
     async def _outcome(self, request: _Request) -> tuple[Made, Refusal | None]:
-        """Carry a request out; return its answer, or the status and text it is refused with."""
         try:
             async with asyncio.timeout(self._deadline):
                 return await self._carry_out(request), None

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from ams.authn.store import Store
 from ams.authn.values import READ
 from ams.client import AsyncClient, errors, wire
-from ams.core.attempts import Attempts
 from ams.core.cache import ExpiringCache
 from ams.core.errors import NotAuthenticated, RateLimited, ServiceFailed, ServiceTimeout
+from ams.core.rate import Attempts
 from ams.http.asgi import Header, query_value
 
 WRONG = "Wrong Credentials"

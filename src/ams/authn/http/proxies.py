@@ -126,11 +126,10 @@ class Relaying:
 
     async def _client(self, peer: Peer, headers: list[tuple[bytes, bytes]]) -> Peer:
         shown = [value for name, value in headers if name == self._header]
-        if not self._is_listed(peer.presented):
+        if not peer.presented or not self._is_listed(peer.presented):
             if shown:
                 raise CertificateRefused(NOT_A_PROXY)
             return peer
-        assert peer.presented is not None
         await self._checks.check(peer.presented, peer.address, verify_host=False)
         if len(shown) > 1:
             raise CertificateRefused("More than one certificate in the header of a proxy")
@@ -148,9 +147,7 @@ class Relaying:
         except ValueError as error:
             return Peer(address, unreadable=str(error))
 
-    def _is_listed(self, presented: Presented | None) -> bool:
-        if presented is None:
-            return False
+    def _is_listed(self, presented: Presented) -> bool:
         try:
             subject = subject_of(presented.leaf)
             # A subject that only looks like a listed one in the normal form would pose as every site (15, A8).

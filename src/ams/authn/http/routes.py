@@ -7,6 +7,7 @@ import asyncio
 import platform
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote
 
@@ -125,7 +126,6 @@ class Routes:
 
 
 def _match(pattern: Sequence[str], segments: Sequence[str]) -> dict[str, str] | None:
-    """Return the values of the variables in a path; None when the path does not match the pattern."""
     if len(pattern) != len(segments):
         return None
     names: dict[str, str] = {}
@@ -161,24 +161,18 @@ class Handlers:
 
     def rows(self) -> list[Row]:
         """Return the rows of the route table."""
-        binding, key = "/bindings/{name}", "/keys/{name}"
+        method, binding, key = HOST + "/authm", "/bindings/{name}", "/keys/{name}"
         rows = [
             Row("POST", TYPES, "service-types:create", self._create_type, changes=True),
             Row("GET", TYPES, "service-types:list", self._list_types),
-            Row("GET", TYPE, "service-types:show", self._show_type),
-            Row("PUT", TYPE, "service-types:update", self._update_type, changes=True),
-            Row("DELETE", TYPE, "service-types:delete", self._delete_type, changes=True),
+            *_of_one(TYPE, "service-types", self._type, self.service_types, ServiceTypeFields, _service_type),
             Row("POST", TYPE + "/authm", "auth-methods:create", self._create_method, changes=True),
-            Row("GET", HOST + "/authm", "auth-methods:show", self._show_method),
-            Row("PUT", HOST + "/authm", "auth-methods:update", self._update_method, changes=True),
-            Row("DELETE", HOST + "/authm", "auth-methods:delete", self._delete_method, changes=True),
+            *_of_one(method, "auth-methods", self._stored_method, self.auth_methods, AuthMethodFields, _method, masked),
             Row("GET", "/authm", "auth-methods:list", self._list_methods),
             Row("GET", HOST + "/bindings", "bindings:list", self._list_host_bindings),
             Row("POST", binding, "bindings:create", self._create_binding, changes=True),
             Row("GET", "/bindings", "bindings:list", self._list_bindings),
-            Row("GET", binding, "bindings:show", self._show_binding),
-            Row("PUT", binding, "bindings:update", self._update_binding, changes=True),
-            Row("DELETE", binding, "bindings:delete", self._delete_binding, changes=True),
+            *_of_one(binding, "bindings", self._binding, self.bindings, BindingFields, _binding, without_logins),
             Row("GET", "/keys", "keys:list", self._list_keys, of_keys=True),
             Row("POST", key, "keys:create", self._create_key, changes=True, of_keys=True),
             Row("DELETE", key, "keys:delete", self._delete_key, changes=True, of_keys=True),
@@ -197,27 +191,14 @@ class Handlers:
 
     async def _create_type(self, asked: Asked) -> Made:
         made = await self.service_types.create(await asked.read(ServiceTypeFields))
-        return Made(201, _shown(wire.ServiceType, made), f"/{made.name}")
+        return Made(201, _service_type(made), f"/{made.name}")
 
     async def _list_types(self, asked: Asked) -> Made:
         page = await self.store.service_types.page(asked.page())
-        return Made(200, wire.ServiceTypes([_shown(wire.ServiceType, each) for each in page.items], page.next_token))
+        return Made(200, wire.ServiceTypes([_service_type(each) for each in page.items], page.next_token))
 
     async def _type(self, asked: Asked) -> values.ServiceType:
         return await self.service_types.get(asked.names["service-type"])
-
-    async def _show_type(self, asked: Asked) -> Made:
-        found = await self._type(asked)
-        return Made(200, _shown(wire.ServiceType, found), version=version_of(found))
-
-    async def _update_type(self, asked: Asked) -> Made:
-        found = await self._type(asked)
-        changed = await self.service_types.update(found, await asked.read(ServiceTypeFields), asked.expected)
-        return Made(200, _shown(wire.ServiceType, changed))
-
-    async def _delete_type(self, asked: Asked) -> Made:
-        await self.service_types.delete(await self._type(asked), asked.expected)
-        return Made(204)
 
     async def _create_method(self, asked: Asked) -> Made:
         service_type = await self._type(asked)
@@ -227,19 +208,6 @@ class Handlers:
 
     async def _stored_method(self, asked: Asked) -> values.AuthMethod:
         return await self.auth_methods.get(await self._type(asked), asked.names["host"])
-
-    async def _show_method(self, asked: Asked) -> Made:
-        found = await self._stored_method(asked)
-        return Made(200, _method(found), version=version_of(masked(found)))
-
-    async def _update_method(self, asked: Asked) -> Made:
-        found = await self._stored_method(asked)
-        changed = await self.auth_methods.update(found, await asked.read(AuthMethodFields), asked.expected)
-        return Made(200, _method(changed))
-
-    async def _delete_method(self, asked: Asked) -> Made:
-        await self.auth_methods.delete(await self._stored_method(asked), asked.expected)
-        return Made(204)
 
     async def _list_methods(self, asked: Asked) -> Made:
         page = await self.store.auth_methods.page(asked.page())
@@ -255,23 +223,13 @@ class Handlers:
 
     async def _create_binding(self, asked: Asked) -> Made:
         made = await self.bindings.create(asked.names["name"], await asked.read(BindingFields))
-        return Made(201, _shown(wire.Binding, made))
+        return Made(201, _binding(made))
 
     async def _list_bindings(self, asked: Asked) -> Made:
         return _binding_page(await self.store.bindings.page(asked.page()))
 
-    async def _show_binding(self, asked: Asked) -> Made:
-        found = await self.bindings.get(asked.names["name"])
-        return Made(200, _shown(wire.Binding, found), version=version_of(without_logins(found)))
-
-    async def _update_binding(self, asked: Asked) -> Made:
-        found = await self.bindings.get(asked.names["name"])
-        changed = await self.bindings.update(found, await asked.read(BindingFields), asked.expected)
-        return Made(200, _shown(wire.Binding, changed))
-
-    async def _delete_binding(self, asked: Asked) -> Made:
-        await self.bindings.delete(await self.bindings.get(asked.names["name"]), asked.expected)
-        return Made(204)
+    async def _binding(self, asked: Asked) -> values.Binding:
+        return await self.bindings.get(asked.names["name"])
 
     async def _list_keys(self, asked: Asked) -> Made:
         return Made(200, wire.Keys([_key(each) for each in await self.store.keys.all()]))
@@ -315,6 +273,28 @@ class Handlers:
         return Made(200, {"status": "warning" if wrong else "ok", "database": wrong or "ok"})
 
 
+def _of_one(
+    path: str, kind: str, find: Callable[[Asked], Awaitable[Any]], cases: Any, fields: type[Request],
+    shape: Callable[[Any], object], seen: Callable[[Any], object] = lambda found: found,
+) -> Iterable[Row]:  # fmt: skip
+    """Yield the rows that show, change and remove one of a kind; `seen` is what its version is of."""
+
+    async def show(asked: Asked) -> Made:
+        found = await find(asked)
+        return Made(200, shape(found), version=version_of(seen(found)))
+
+    async def update(asked: Asked) -> Made:
+        return Made(200, shape(await cases.update(await find(asked), await asked.read(fields), asked.expected)))
+
+    async def delete(asked: Asked) -> Made:
+        await cases.delete(await find(asked), asked.expected)
+        return Made(204)
+
+    yield Row("GET", path, f"{kind}:show", show)
+    yield Row("PUT", path, f"{kind}:update", update, changes=True)
+    yield Row("DELETE", path, f"{kind}:delete", delete, changes=True)
+
+
 def _shown(kind: type[Shown], value: object) -> Shown:
     """Return a record as it is shown: its fields of the same names, and its times as dates."""
     said = {name: getattr(value, name) for name in kind.__struct_fields__}
@@ -322,12 +302,15 @@ def _shown(kind: type[Shown], value: object) -> Shown:
     return kind(**said | times)
 
 
+_service_type, _binding = partial(_shown, wire.ServiceType), partial(_shown, wire.Binding)
+
+
 def _method(value: values.AuthMethod) -> wire.AuthMethod:
     return _shown(wire.AuthMethod, masked(value))
 
 
 def _binding_page(page: Page[values.Binding]) -> Made:
-    return Made(200, wire.Bindings([_shown(wire.Binding, each) for each in page.items], page.next_token))
+    return Made(200, wire.Bindings([_binding(each) for each in page.items], page.next_token))
 
 
 def _key(value: values.Key, secret: str = "") -> wire.Key:

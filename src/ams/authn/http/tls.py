@@ -86,7 +86,6 @@ class _AskingConnection:
         self.context = None
 
     def presented(self) -> Presented | None:
-        """Return the client's certificates, None without; raises `ValueError` if they cannot be read."""
         shown = self._connection.get_peer_certificate()
         if shown is None:
             return None
@@ -196,7 +195,6 @@ def _known(certificate: x509.Certificate) -> x509.Certificate:
 
 
 def _whole(certificate: x509.Certificate) -> x509.Certificate:
-    """Read the fields that every check uses."""
     _ = subject_of(certificate), issuer_of(certificate), certificate.serial_number  # read only when asked for
     return certificate
 
@@ -239,7 +237,6 @@ class Front:
 
 class _PeerConnection(HttpConnection):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as of every stream
-        """Take the connection."""
         super().connection_made(transport)
         preface = self._tls.preface
         if preface is not None and preface.client is not None:

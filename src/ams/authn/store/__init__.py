@@ -1,5 +1,116 @@
 """The tables of the certificate service, on SQLite or PostgreSQL, and the records in them."""
 
-from ams.authn.store.store import Store
+import asyncio
+from collections.abc import Sequence
+from typing import Self
+
+from sqlalchemy import Connection, delete, insert, select
+
+from ams.authn.store.records import AuthMethodRecords, BindingRecords, ServiceTypeRecords
+from ams.authn.store.tables import AUTHN, keys, sealing
+from ams.authn.values import Key
+from ams.core.clock import Clock, SystemClock
+from ams.core.errors import AlreadyExists, RegistryUnavailable
+from ams.storage.database.database import Database, opened
+from ams.storage.free_space import UNLIMITED, FreeSpace
+from ams.storage.secrets import Secrets
 
 __all__ = ["Store"]
+
+
+class KeyRecords:
+    """Keys by name and by secret. Not cached: a revoked key is refused at once."""
+
+    def __init__(self, database: Database, secrets: Secrets) -> None:
+        self._database = database
+        self._secrets = secrets
+
+    async def find(self, secret: str) -> Key | None:
+        """Return the key with this secret, None when there is none."""
+        query = select(keys).where(keys.c.digest == self._secrets.digest(secret))
+        row = await self._database.read(lambda connection: connection.execute(query).first())
+        return Key(name=row.name, scope=row.scope, created_on=row.created_on) if row else None
+
+    async def all(self) -> Sequence[Key]:
+        """Return all keys, oldest first."""
+        query = select(keys).order_by(keys.c.number)
+        rows = await self._database.read(lambda connection: connection.execute(query).all())
+        return [Key(name=row.name, scope=row.scope, created_on=row.created_on) for row in rows]
+
+    async def create(self, made: Key, secret: str) -> None:
+        """Add a key; raise `AlreadyExists` when the name is taken."""
+        row = insert(keys).values(
+            name=made.name, scope=made.scope, digest=self._secrets.digest(secret), created_on=made.created_on
+        )
+
+        def work(connection: Connection) -> None:
+            if connection.scalar(select(keys.c.number).where(keys.c.name == made.name)) is not None:
+                raise AlreadyExists(f"key object with name: {made.name} already exists")
+            connection.execute(row)
+
+        await self._database.write(work)
+
+    async def delete(self, name: str) -> bool:
+        """Remove a key; False when there is none."""
+        gone = delete(keys).where(keys.c.name == name)
+        return await self._database.change(gone, grows=False) > 0
+
+
+CACHE_SIZE = 50_000  # entries of each kind kept in memory for logins
+_OTHER_KEY = "the key of the secrets is not the one they were encrypted with; restore it"
+
+
+class Store:
+    """All records of the service. Its calls raise `RegistryUnavailable` when the database cannot answer."""
+
+    def __init__(
+        self, database: Database, secrets: Secrets, clock: Clock, cache_size: int, space: FreeSpace = UNLIMITED
+    ) -> None:
+        self.database = database
+        self.clock = clock
+        self.refusal: str | None = None  # why nothing is made or changed, as of the last look at the disk
+        self._space = space
+        self.service_types = ServiceTypeRecords(database, cache_size)
+        self.auth_methods = AuthMethodRecords(database, secrets, cache_size)
+        self.bindings = BindingRecords(database, cache_size)
+        self.keys = KeyRecords(database, secrets)
+
+    @classmethod
+    async def open(
+        cls, url: str, key: bytes, *, password: str = "", clock: Clock | None = None, cache_size: int = CACHE_SIZE,
+        space: FreeSpace = UNLIMITED,
+    ) -> Self:  # fmt: skip
+        """Open the database at `url`, making or migrating its tables; `key` (32 bytes) encrypts secrets.
+
+        Raises `Unusable` for a wrong database or key; `RegistryUnavailable` for a PostgreSQL that does not answer now.
+        """
+        secrets = Secrets(key)
+        await asyncio.to_thread(space.keep_reserve)  # a start on a full disk has it for its own commits
+        database = await opened(
+            url, AUTHN, sealing, secrets.fingerprint, other_key=_OTHER_KEY, password=password, space=space
+        )
+        return cls(database, secrets, clock or SystemClock(), cache_size, space)
+
+    @property
+    def away(self) -> str | None:
+        """The reason why the store cannot be asked now, as far as is known; None while it can."""
+        return self.database.away
+
+    async def check(self) -> None:
+        """Raise `RegistryUnavailable` unless the database answers."""
+        await self.database.read(lambda connection: connection.scalar(select(sealing.c.fingerprint)))
+
+    async def look_at_space(self) -> None:
+        """Keep the reserve, and note whether the disk has too little space left for anything new."""
+        await asyncio.to_thread(self._space.keep_reserve)
+        try:
+            await self.database.require_room()
+        except RegistryUnavailable as error:
+            reason = await asyncio.to_thread(self._space.growth_refusal)
+            self.refusal = f"changes are refused: {reason or error.message}"
+        else:
+            self.refusal = None
+
+    async def close(self) -> None:
+        """Finish what was accepted and let go of the database."""
+        await self.database.close()

@@ -81,12 +81,10 @@ def _exists(connection: sa.Connection, number: sa.Column[int], *conditions: sa.C
 
 
 def _rows(statement: Any) -> Callable[[sa.Connection], int]:
-    """Return the work of a statement, which returns how many rows it changed."""
     return lambda connection: int(connection.execute(statement).rowcount)
 
 
 def _same(kind: type, of: object, *, but: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the fields of a record that are columns of the same name, of a record or of its row."""
     return {each.name: getattr(of, each.name) for each in fields(kind) if each.name not in but}
 
 

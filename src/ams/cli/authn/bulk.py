@@ -21,8 +21,7 @@ NEEDED = ("name", "service_type", "host", "auth_identifier")
 COLUMNS = (*NEEDED, "unique_key", "user", "auth_type", "issuer")
 
 Ask = Callable[[Call[Any]], Any]
-UuidOf = Callable[[str], str]
-"""Returns the uuid of an AMS user by name; raises a `ClientError`."""
+UuidOf = Callable[[str], str]  # returns the uuid of an AMS user by name; raises a `ClientError`
 
 
 class Outcome(StrEnum):
@@ -45,8 +44,7 @@ class DeclaredBinding:
     auth_identifier: str
     unique_key: str
     auth_type: str = authn.X509
-    issuer: str | None = None
-    """None: any issuer; new bindings then have none."""
+    issuer: str | None = None  # none: any issuer; new bindings then have none
 
     @property
     def subject(self) -> tuple[str, str, str, str]:
@@ -82,8 +80,7 @@ class Planned:
 
     wanted: DeclaredBinding
     outcome: Outcome
-    text: str = ""
-    """Why it is refused; of a change, what becomes other."""
+    text: str = ""  # why it is refused; of a change, what becomes other
     changes: Mapping[str, str] = field(default_factory=dict)
 
     @property

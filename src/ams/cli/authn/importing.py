@@ -27,12 +27,9 @@ from ams.client.wire import authn
 from ams.core.distinguished_names import normalised
 from ams.core.errors import BadDocument, InvalidInput
 
-OIDC = "oidc"
-"""Accepted by the reference, where nothing was behind it (15, A14)."""
-KINDS = ("service_types", "auth_methods", "bindings")
-"""Collections that are read, first those that the others refer to."""
-OLD_IDENTIFIER = "dn"
-"""What `auth_identifier` was called in bindings until 2019, which had no `auth_type` either."""
+OIDC = "oidc"  # accepted by the reference, where nothing was behind it (15, A14)
+KINDS = ("service_types", "auth_methods", "bindings")  # collections that are read, first those that the others refer to
+OLD_IDENTIFIER = "dn"  # what `auth_identifier` was called in bindings until 2019, which had no `auth_type` either
 NOT_COMPARED = "is there; secrets are not compared"
 
 MAX_BYTES = 1 << 30
@@ -74,8 +71,7 @@ class OldBinding:
     auth_identifier: str
     auth_type: str
     unique_key: str
-    asked_for: str = ""
-    """Another user id that was requested by an update, which never came into effect (15, A1)."""
+    asked_for: str = ""  # another user id that was requested by an update, which never came into effect (15, A1)
 
 
 @dataclass(slots=True)
@@ -85,8 +81,7 @@ class OldDatabase:
     service_types: list[OldServiceType] = field(default_factory=list)
     auth_methods: list[OldAuthMethod] = field(default_factory=list)
     bindings: list[OldBinding] = field(default_factory=list)
-    passed_over: int = 0
-    """Documents of `bindings_missing_ip_san`, which no route reads (15, A13)."""
+    passed_over: int = 0  # documents of `bindings_missing_ip_san`, which no route reads (15, A13)
 
 
 def read_reference(paths: Iterable[str]) -> OldDatabase:
@@ -271,7 +266,6 @@ class _Import:
         self.notes: list[str] = []
 
     def service_types(self) -> list[Report]:
-        """Bring in the service types."""
         names = Counter(self._name(each.name) for each in self._old.service_types)
         return [self._service_type(each, names) for each in self._old.service_types]
 
@@ -320,7 +314,6 @@ class _Import:
         return Report(old.place, name, Outcome.MADE)
 
     def auth_methods(self) -> list[Report]:
-        """Bring in the auth methods."""
         there = {(each.service_uuid, each.host) for each in self._ask(authn.list_auth_methods()).auth_methods}
         places = Counter((each.service_uuid, each.host) for each in self._old.auth_methods)
         return [self._auth_method(each, there, places[each.service_uuid, each.host]) for each in self._old.auth_methods]
@@ -349,7 +342,6 @@ class _Import:
         return Report(old.place, name, Outcome.MADE)
 
     def bindings(self) -> list[Report]:
-        """Bring in the bindings."""
         old = {each.place: each for each in self._old.bindings}
         wanted = [
             bulk.DeclaredBinding(

@@ -40,8 +40,7 @@ class AuthnSession(Session):
         return found
 
     def _ams(self) -> Client:
-        found = connection(Source(), self.profile, environment())
-        return Client(found.endpoint, found.token, bearer=found.bearer, ca=found.ca, retry=None)
+        return connection(Source(), self.profile, environment()).client()
 
 
 def _authn_session(
@@ -57,8 +56,7 @@ def _authn_session(
 ) -> AuthnSession:
     asked = Source(authn_endpoint=endpoint, authn_key=key, authn_key_file=key_file, authn_ca=ca)
     found = authn_connection(asked, profile, environment())
-    client = Client(found.endpoint, found.token, ca=found.ca, timeout=timeout, retry=None)
-    return AuthnSession(client, None, output, found.token, found.ca, profile, ANONYMOUS)
+    return AuthnSession(found.client(timeout), found, output, profile, ANONYMOUS)
 
 
 service_type_names = names_of("service_types", lambda *_: authn.list_service_types(), _authn_session)

@@ -6,6 +6,7 @@ back; a new key is shown once.
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -29,10 +30,8 @@ from ams.wire.authn import Token as Token
 
 N = TypeVar("N", str, str | None)
 
-X509 = "x509"
-"""The auth type of logins by certificate."""
-NAME_RULE = "letters, digits, '.', '_' and '-'"
-"""What names are made of, for people."""
+X509 = "x509"  # the auth type of logins by certificate
+NAME_RULE = "letters, digits, '.', '_' and '-'"  # what names are made of, for people
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _MADE, _GONE = frozenset({201, 200}), frozenset({204, 200})
@@ -49,9 +48,8 @@ def is_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None and text not in (".", "..")
 
 
-def list_service_types() -> Call[ServiceTypes]:
-    """Ask for all service types."""
-    return Call("GET", "/v1/service-types", reader(ServiceTypes))
+list_service_types = partial(Call, "GET", "/v1/service-types", reader(ServiceTypes))
+"""Ask for all service types."""
 
 
 def get_service_type(name: str) -> Call[ServiceType]:
@@ -91,9 +89,8 @@ def delete_service_type(name: str) -> Call[None]:
     return Call("DELETE", _service_type_path(name), nothing, successes=_GONE)
 
 
-def list_auth_methods() -> Call[AuthMethods]:
-    """Ask for the auth methods of all service types."""
-    return Call("GET", "/v1/authm", reader(AuthMethods))
+list_auth_methods = partial(Call, "GET", "/v1/authm", reader(AuthMethods))
+"""Ask for the auth methods of all service types."""
 
 
 def get_auth_method(service_type: str, host: str) -> Call[AuthMethod]:
@@ -121,9 +118,8 @@ def delete_auth_method(service_type: str, host: str) -> Call[None]:
     return Call("DELETE", _host_path(service_type, host, "/authm"), nothing, successes=_GONE)
 
 
-def list_bindings() -> Call[Bindings]:
-    """Ask for all bindings."""
-    return Call("GET", "/v1/bindings", reader(Bindings))
+list_bindings = partial(Call, "GET", "/v1/bindings", reader(Bindings))
+"""Ask for all bindings."""
 
 
 def list_host_bindings(service_type: str, host: str) -> Call[Bindings]:
@@ -175,9 +171,8 @@ def delete_binding(name: str) -> Call[None]:
     return Call("DELETE", _binding_path(name), nothing, successes=_GONE)
 
 
-def list_keys() -> Call[Keys]:
-    """Ask which management keys there are (15, A15)."""
-    return Call("GET", "/v1/keys", reader(Keys))
+list_keys = partial(Call, "GET", "/v1/keys", reader(Keys))
+"""Ask which management keys there are (15, A15)."""
 
 
 def create_key(name: str, scope: str) -> Call[Key]:
@@ -208,7 +203,6 @@ def _binding_path(name: str) -> str:
 
 
 def _new(kind: str, name: N) -> N:
-    """Return a name; raise `InvalidInput` for one that nothing new may have."""
     if name is not None and not is_name(name):
         raise InvalidInput(f"Invalid {kind} name: {NAME_RULE}", 400, "BAD REQUEST")
     return name

@@ -14,8 +14,7 @@ from ams.client.errors import InvalidInput
 from ams.wire.actions import ACTIONS, takes_google_names
 
 T = TypeVar("T")
-Json = dict[str, Any]
-"""An object passed on as it came."""
+Json = dict[str, Any]  # an object passed on as it came
 
 _VARIABLE = re.compile(r"{(\w+)}")
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,255}")

@@ -1,6 +1,7 @@
 """Calls about projects and their members (contract 7), and the service: status, metrics, usage (14), audit log."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from types import NoneType
 
 from ams.client.wire.call import Call, Json, call_of, given, page, reader
@@ -8,70 +9,32 @@ from ams.wire.projects import NewProject, NewRetention, Project, ProjectChange, 
 from ams.wire.service import Lines, Metrics, ServiceDiagnosis, UsageReport, VaMetrics
 from ams.wire.users import MemberBody, MemberRoles, MembershipBody, User, Users
 
-
-def list_projects() -> Call[Projects]:
-    """Ask for all projects, oldest first."""
-    return call_of("projects:list", Projects)
-
-
-def get_project(project: str) -> Call[Project]:
-    """Ask for one project."""
-    return call_of("projects:show", Project, project)
-
-
-def get_project_quotas(project: str) -> Call[ProjectQuotas]:
-    """Ask for the quotas of a project, and what it uses of them."""
-    return call_of("projects:quotas", ProjectQuotas, project)
-
-
-def delete_project(project: str) -> Call[None]:
-    """Remove a project with all its topics, subscriptions and messages."""
-    return call_of("projects:delete", NoneType, project)
-
-
-def get_member(project: str, user: str) -> Call[User]:
-    """Ask for one user of a project."""
-    return call_of("projects:showUser", User, project, user)
-
-
-def refresh_member_token(project: str, user: str) -> Call[User]:
-    """Give a member a new token; the old one is dead at once. A project_admin may for one who is nowhere else."""
-    return call_of("projects:refreshUserToken", User, project, user)
-
-
-def remove_member(project: str, user: str) -> Call[None]:
-    """End a user's membership; the user stays."""
-    return call_of("projects:removeUser", NoneType, project, user)
-
-
-def get_version() -> Call[Json]:
-    """Ask what the service runs on; the release is shown to service_admin and admin_viewer only."""
-    return call_of("version:list", Json)
-
-
-def diagnose_service() -> Call[ServiceDiagnosis]:
-    """Ask what is wrong with the service; answered to service_admin and admin_viewer only."""
-    return call_of("service:doctor", ServiceDiagnosis)
-
-
-def get_service_metrics() -> Call[Metrics]:
-    """Ask what the service takes of its machine."""
-    return call_of("ams:metrics", Metrics)
-
-
-def get_project_metrics(project: str) -> Call[Metrics]:
-    """Ask for the metrics of a project."""
-    return call_of("projects:metrics", Metrics, project)
-
-
-def get_topic_metrics(project: str, topic: str) -> Call[Metrics]:
-    """Ask for the metrics of a topic."""
-    return call_of("topics:metrics", Metrics, project, topic)
-
-
-def get_subscription_metrics(project: str, subscription: str) -> Call[Metrics]:
-    """Ask for the metrics of a subscription."""
-    return call_of("subscriptions:metrics", Metrics, project, subscription)
+list_projects = partial(call_of, "projects:list", Projects)
+"""Ask for all projects, oldest first."""
+get_project = partial(call_of, "projects:show", Project)
+"""Ask for one project."""
+get_project_quotas = partial(call_of, "projects:quotas", ProjectQuotas)
+"""Ask for the quotas of a project, and what it uses of them."""
+delete_project = partial(call_of, "projects:delete", NoneType)
+"""Remove a project with all its topics, subscriptions and messages."""
+get_member = partial(call_of, "projects:showUser", User)
+"""Ask for one user of a project."""
+refresh_member_token = partial(call_of, "projects:refreshUserToken", User)
+"""Give a member a new token; the old one is dead at once. A project_admin may for one who is nowhere else."""
+remove_member = partial(call_of, "projects:removeUser", NoneType)
+"""End a user's membership; the user stays."""
+get_version = partial(call_of, "version:list", Json)
+"""Ask what the service runs on; the release is shown to service_admin and admin_viewer only."""
+diagnose_service = partial(call_of, "service:doctor", ServiceDiagnosis)
+"""Ask what is wrong with the service; answered to service_admin and admin_viewer only."""
+get_service_metrics = partial(call_of, "ams:metrics", Metrics)
+"""Ask what the service takes of its machine."""
+get_project_metrics = partial(call_of, "projects:metrics", Metrics)
+"""Ask for the metrics of a project."""
+get_topic_metrics = partial(call_of, "topics:metrics", Metrics)
+"""Ask for the metrics of a topic."""
+get_subscription_metrics = partial(call_of, "subscriptions:metrics", Metrics)
+"""Ask for the metrics of a subscription."""
 
 
 def create_project(project: str, description: str = "") -> Call[Project]:

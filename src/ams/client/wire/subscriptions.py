@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from itertools import islice
 from types import NoneType
 from typing import Any
@@ -67,44 +68,22 @@ class PushLease(Lease, frozen=True):
     targets: Sequence[PushTarget] | None = None
 
 
-def get_subscription(project: str, subscription: str) -> Call[Subscription]:
-    """Ask for one subscription."""
-    return call_of("subscriptions:show", Subscription, project, subscription)
-
-
-def detach_subscription(project: str, subscription: str) -> Call[None]:
-    """Let a parallel subscription get nothing any more, for good."""
-    return call_of("subscriptions:detach", NoneType, project, subscription)
-
-
-def delete_subscription(project: str, subscription: str) -> Call[None]:
-    """Remove a subscription and its cursor."""
-    return call_of("subscriptions:delete", NoneType, project, subscription)
-
-
-def get_subscription_acl(project: str, subscription: str) -> Call[Acl]:
-    """Get the users who may consume."""
-    return call_of("subscriptions:acl", Acl, project, subscription)
-
-
-def verify_push_endpoint(project: str, subscription: str) -> Call[None]:
-    """Let the service ask the push endpoint for its verification hash; delivery begins when it has it."""
-    return call_of("subscriptions:verifyPushEndpoint", NoneType, project, subscription)
-
-
-def get_offsets(project: str, subscription: str) -> Call[Offsets]:
-    """Ask where the subscription stands between the bounds of its topic."""
-    return call_of("subscriptions:offsets", Offsets, project, subscription)
-
-
-def diagnose(project: str, subscription: str) -> Call[Diagnosis]:
-    """Ask why nothing arrives."""
-    return call_of("subscriptions:doctor", Diagnosis, project, subscription)
-
-
-def get_push_status(project: str, subscription: str) -> Call[PushReport]:
-    """Ask how the delivery of a subscription goes; `Conflict` for one that is pulled from."""
-    return call_of("subscriptions:pushStatus", PushReport, project, subscription)
+get_subscription = partial(call_of, "subscriptions:show", Subscription)
+"""Ask for one subscription."""
+detach_subscription = partial(call_of, "subscriptions:detach", NoneType)
+"""Let a parallel subscription get nothing any more, for good."""
+delete_subscription = partial(call_of, "subscriptions:delete", NoneType)
+"""Remove a subscription and its cursor."""
+get_subscription_acl = partial(call_of, "subscriptions:acl", Acl)
+"""Get the users who may consume."""
+verify_push_endpoint = partial(call_of, "subscriptions:verifyPushEndpoint", NoneType)
+"""Let the service ask the push endpoint for its verification hash; delivery begins when it has it."""
+get_offsets = partial(call_of, "subscriptions:offsets", Offsets)
+"""Ask where the subscription stands between the bounds of its topic."""
+diagnose = partial(call_of, "subscriptions:doctor", Diagnosis)
+"""Ask why nothing arrives."""
+get_push_status = partial(call_of, "subscriptions:pushStatus", PushReport)
+"""Ask how the delivery of a subscription goes; `Conflict` for one that is pulled from."""
 
 
 def list_subscriptions(project: str, *, page_size: int = 0, page_token: str = "") -> Call[Subscriptions]:
@@ -282,9 +261,8 @@ def list_snapshots(project: str, *, page_size: int = 0, page_token: str = "") ->
     return call_of("snapshots:list", Snapshots, project, query=page(page_size, page_token))
 
 
-def get_snapshot(project: str, snapshot: str) -> Call[Snapshot]:
-    """Ask for one snapshot; `NotFound` when it has expired."""
-    return call_of("snapshots:show", Snapshot, project, snapshot)
+get_snapshot = partial(call_of, "snapshots:show", Snapshot)
+"""Ask for one snapshot; `NotFound` when it has expired."""
 
 
 def create_snapshot(project: str, snapshot: str, subscription: str) -> Call[Snapshot]:
@@ -293,6 +271,5 @@ def create_snapshot(project: str, snapshot: str, subscription: str) -> Call[Snap
     return call_of("snapshots:create", Snapshot, project, snapshot, body=body)
 
 
-def delete_snapshot(project: str, snapshot: str) -> Call[None]:
-    """Remove a snapshot."""
-    return call_of("snapshots:delete", NoneType, project, snapshot)
+delete_snapshot = partial(call_of, "snapshots:delete", NoneType)
+"""Remove a snapshot."""

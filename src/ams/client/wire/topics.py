@@ -4,6 +4,7 @@ import base64
 import dataclasses
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from types import NoneType
 from typing import Any
 
@@ -33,52 +34,28 @@ from ams.wire.projects import (
 )
 from ams.wire.subscriptions import OffsetAt
 
+Rules = Mapping[str, Any] | None  # of a schema
 _read = msgspec.json.Decoder(ReadMessage).decode_lines
 
 
-def get_topic(project: str, topic: str) -> Call[Topic]:
-    """Ask for one topic."""
-    return call_of("topics:show", Topic, project, topic)
-
-
-def detach_schema(project: str, topic: str) -> Call[None]:
-    """Detach the schema of a topic: any message may be published from then on."""
-    return call_of("topics:detachSchema", NoneType, project, topic)
-
-
-def delete_topic(project: str, topic: str) -> Call[None]:
-    """Remove a topic and its messages; its subscriptions stay."""
-    return call_of("topics:delete", NoneType, project, topic)
-
-
-def list_topic_subscriptions(project: str, topic: str) -> Call[SubscriptionNames]:
-    """Ask which subscriptions a topic has."""
-    return call_of("subscriptions:listByTopic", SubscriptionNames, project, topic)
-
-
-def get_topic_acl(project: str, topic: str) -> Call[Acl]:
-    """Get the users who may publish."""
-    return call_of("topics:acl", Acl, project, topic)
-
-
-def list_schemas(project: str) -> Call[Schemas]:
-    """Ask for all schemas of a project, oldest first."""
-    return call_of("schemas:list", Schemas, project)
-
-
-def get_schema(project: str, schema: str) -> Call[Schema]:
-    """Ask for one schema."""
-    return call_of("schemas:show", Schema, project, schema)
-
-
-def list_revisions(project: str, schema: str) -> Call[Revisions]:
-    """Ask for all that a schema has said, the newest first."""
-    return call_of("schemas:revisions", Revisions, project, schema)
-
-
-def delete_schema(project: str, schema: str) -> Call[None]:
-    """Remove a schema; its topics take any message from then on."""
-    return call_of("schemas:delete", NoneType, project, schema)
+get_topic = partial(call_of, "topics:show", Topic)
+"""Ask for one topic."""
+detach_schema = partial(call_of, "topics:detachSchema", NoneType)
+"""Detach the schema of a topic: any message may be published from then on."""
+delete_topic = partial(call_of, "topics:delete", NoneType)
+"""Remove a topic and its messages; its subscriptions stay."""
+list_topic_subscriptions = partial(call_of, "subscriptions:listByTopic", SubscriptionNames)
+"""Ask which subscriptions a topic has."""
+get_topic_acl = partial(call_of, "topics:acl", Acl)
+"""Get the users who may publish."""
+list_schemas = partial(call_of, "schemas:list", Schemas)
+"""Ask for all schemas of a project, oldest first."""
+get_schema = partial(call_of, "schemas:show", Schema)
+"""Ask for one schema."""
+list_revisions = partial(call_of, "schemas:revisions", Revisions)
+"""Ask for all that a schema has said, the newest first."""
+delete_schema = partial(call_of, "schemas:delete", NoneType)
+"""Remove a schema; its topics take any message from then on."""
 
 
 def list_topics(project: str, *, page_size: int = 0, page_token: str = "") -> Call[Topics]:
@@ -164,12 +141,7 @@ def publish_encoded(project: str, topic: str, body: bytes, *, key: str = "") -> 
 
 
 def create_schema(
-    project: str,
-    schema: str,
-    content: Mapping[str, Any] | None = None,
-    *,
-    kind: str = "json",
-    attributes: Mapping[str, Any] | None = None,
+    project: str, schema: str, content: Rules = None, *, kind: str = "json", attributes: Rules = None
 ) -> Call[Schema]:
     """Make a schema; `content` says what payloads must be, `kind` in which language (`json`, `avro` or `protobuf`).
 
@@ -180,13 +152,7 @@ def create_schema(
 
 
 def update_schema(
-    project: str,
-    schema: str,
-    content: Mapping[str, Any] | None = None,
-    *,
-    name: str = "",
-    kind: str = "",
-    attributes: Mapping[str, Any] | None = None,
+    project: str, schema: str, content: Rules = None, *, name: str = "", kind: str = "", attributes: Rules = None
 ) -> Call[Schema]:
     """Rename a schema or change what it says; what is not given stays, empty `attributes` take that part away."""
     reference = schema_name(project, name) if name else None
@@ -222,5 +188,5 @@ def schema_name(project: str, schema: str) -> str:
     return f"projects/{checked('project', project)}/schemas/{checked('schema', schema)}"
 
 
-def _known(part: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def _known(part: Rules) -> dict[str, Any] | None:
     return None if part is None else dict(part)

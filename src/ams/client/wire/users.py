@@ -1,6 +1,7 @@
 """Calls about users, their named tokens (contract 5), registrations (6), and OpenID Connect: issuers and bindings."""
 
 from collections.abc import Sequence
+from functools import partial
 from types import NoneType
 
 import msgspec
@@ -27,80 +28,36 @@ from ams.wire.users import (
     Users,
 )
 
-OF_SETTINGS = "settings"
-"""Source of issuers that the settings of the service name; they cannot be changed over the API."""
-KEPT = "***"
-"""What is shown instead of a secret; sent back, it keeps the secret."""
-
-
-def get_user(user: str) -> Call[User]:
-    """Ask for a user by name."""
-    return call_of("users:show", User, user)
-
-
-def get_user_by_uuid(uuid: str) -> Call[User]:
-    """Ask for a user by uuid."""
-    return call_of("users:byUUID", User, uuid)
-
-
-def get_profile() -> Call[User]:
-    """Get the caller's own user."""
-    return call_of("users:profile", User)
-
-
-def refresh_token(user: str) -> Call[User]:
-    """Give a user a new token, shown in the answer; the old one is dead at once."""
-    return call_of("users:refreshToken", User, user)
-
-
-def delete_user(user: str) -> Call[None]:
-    """Remove a user from the service and from all access lists."""
-    return call_of("users:delete", NoneType, user)
-
-
-def list_tokens(user: str) -> Call[NamedTokens]:
-    """Ask for the named tokens of a user, without their texts."""
-    return call_of("tokens:list", NamedTokens, user)
-
-
-def get_token(user: str, name: str) -> Call[Token]:
-    """Ask for one named token of a user; its text is not in the answer."""
-    return call_of("tokens:show", Token, user, name)
-
-
-def revoke_token(user: str, name: str) -> Call[None]:
-    """Take a named token away: it opens nothing any more."""
-    return call_of("tokens:revoke", NoneType, user, name)
-
-
-def get_registration(uuid: str) -> Call[Registration]:
-    """Ask for one registration."""
-    return call_of("registrations:show", Registration, uuid)
-
-
-def accept_registration(uuid: str) -> Call[User]:
-    """Make the user a pending registration asks for; the answer holds the token."""
-    return call_of("registrations:acceptNewUser", User, uuid)
-
-
-def delete_registration(uuid: str) -> Call[None]:
-    """Forget a registration, decided or not."""
-    return call_of("registrations:delete", NoneType, uuid)
-
-
-def list_issuers() -> Call[Issuers]:
-    """Ask for all issuers."""
-    return call_of("issuers:list", Issuers)
-
-
-def list_bindings(user: str) -> Call[Bindings]:
-    """Ask for the bindings of a user."""
-    return call_of("bindings:list", Bindings, user)
-
-
-def delete_binding(user: str, name: str) -> Call[None]:
-    """Let an identity log in as this user no more."""
-    return call_of("bindings:delete", NoneType, user, name)
+OF_SETTINGS = "settings"  # source of issuers that the settings of the service name; they cannot be changed over the API
+KEPT = "***"  # what is shown instead of a secret; sent back, it keeps the secret
+get_user = partial(call_of, "users:show", User)
+"""Ask for a user by name."""
+get_user_by_uuid = partial(call_of, "users:byUUID", User)
+"""Ask for a user by uuid."""
+get_profile = partial(call_of, "users:profile", User)
+"""Get the caller's own user."""
+refresh_token = partial(call_of, "users:refreshToken", User)
+"""Give a user a new token, shown in the answer; the old one is dead at once."""
+delete_user = partial(call_of, "users:delete", NoneType)
+"""Remove a user from the service and from all access lists."""
+list_tokens = partial(call_of, "tokens:list", NamedTokens)
+"""Ask for the named tokens of a user, without their texts."""
+get_token = partial(call_of, "tokens:show", Token)
+"""Ask for one named token of a user; its text is not in the answer."""
+revoke_token = partial(call_of, "tokens:revoke", NoneType)
+"""Take a named token away: it opens nothing any more."""
+get_registration = partial(call_of, "registrations:show", Registration)
+"""Ask for one registration."""
+accept_registration = partial(call_of, "registrations:acceptNewUser", User)
+"""Make the user a pending registration asks for; the answer holds the token."""
+delete_registration = partial(call_of, "registrations:delete", NoneType)
+"""Forget a registration, decided or not."""
+list_issuers = partial(call_of, "issuers:list", Issuers)
+"""Ask for all issuers."""
+list_bindings = partial(call_of, "bindings:list", Bindings)
+"""Ask for the bindings of a user."""
+delete_binding = partial(call_of, "bindings:delete", NoneType)
+"""Let an identity log in as this user no more."""
 
 
 def list_users(*, project: str = "", details: bool = False, page_size: int = 0, page_token: str = "") -> Call[Users]:
@@ -109,9 +66,8 @@ def list_users(*, project: str = "", details: bool = False, page_size: int = 0, 
     return call_of("users:list", Users, query=query)
 
 
-def get_user_by_token(token: str) -> Call[User]:
-    """Ask whose token this is. The token travels in the address, which others may log: prefer `get_profile`."""
-    return call_of("users:byToken", User, token)
+get_user_by_token = partial(call_of, "users:byToken", User)
+"""Ask whose token this is. The token travels in the address, which others may log: prefer `get_profile`."""
 
 
 def create_user(user: str, details: UserBody | None = None) -> Call[User]:
@@ -170,9 +126,8 @@ def decline_registration(uuid: str, comment: str = "") -> Call[None]:
     return call_of("registrations:declineNewUser", NoneType, uuid, body=DeclineBody(comment))
 
 
-def get_issuer(name: str) -> Call[Issuer]:
-    """Ask for one issuer."""
-    return call_of("issuers:show", Issuer, name)
+get_issuer = partial(call_of, "issuers:show", Issuer)
+"""Ask for one issuer."""
 
 
 def create_issuer(issuer: Issuer) -> Call[Issuer]:
@@ -185,9 +140,8 @@ def update_issuer(issuer: Issuer) -> Call[Issuer]:
     return call_of("issuers:update", Issuer, issuer.name, body=_body(issuer))
 
 
-def delete_issuer(name: str) -> Call[None]:
-    """Believe the tokens of an issuer no more; `Conflict` for one of the settings."""
-    return call_of("issuers:delete", NoneType, name)
+delete_issuer = partial(call_of, "issuers:delete", NoneType)
+"""Believe the tokens of an issuer no more; `Conflict` for one of the settings."""
 
 
 def _body(issuer: Issuer) -> IssuerBody:

@@ -8,7 +8,7 @@ from ams.core import issuer
 from ams.core.clock import optional_date, resource_date
 from ams.core.names import BindingName, IssuerName
 from ams.http.bodies import Reader, bad_request
-from ams.http.routing import Call, Versioned, shown_list
+from ams.http.routing import Call, Versioned, shown, shown_list
 from ams.service import issuers
 from ams.storage.registry import records
 from ams.wire.users import Binding, BindingBody, Bindings, Issuer, IssuerKeys, Issuers, RoleRule
@@ -82,32 +82,12 @@ def _read(name: IssuerName, body: bytes) -> issuer.Issuer:
 
 
 def _shown_issuer(listed: issuers.ListedIssuer) -> Issuer:
-    each = listed.issuer
-    return Issuer(
-        name=each.name,
-        source=listed.source,
-        url=each.url,
-        audiences=each.audiences,
-        clients=each.clients,
-        jwks_url=each.jwks_url,
-        introspect=each.introspect,
-        introspection_url=each.introspection_url,
-        client_id=each.client_id,
-        client_secret=issuers.KEPT if each.client_secret else "",
-        create_users=each.create_users,
-        entitlement_claims=each.entitlement_claims,
-        roles=[RoleRule(rule.entitlement, rule.project, rule.roles) for rule in each.roles],
-        keys=IssuerKeys(listed.keys.ids, optional_date(listed.keys.fetched_on), listed.keys.failure),
-    )
+    secret = issuers.KEPT if listed.issuer.client_secret else ""
+    roles = [shown(RoleRule, rule) for rule in listed.issuer.roles]
+    keys = shown(IssuerKeys, listed.keys, fetched_on=optional_date(listed.keys.fetched_on))
+    return shown(Issuer, listed.issuer, source=listed.source, client_secret=secret, roles=roles, keys=keys)
 
 
 def _shown_binding(binding: records.Binding) -> Binding:
-    return Binding(
-        name=binding.name,
-        user=binding.user,
-        issuer=binding.issuer,
-        subject=binding.subject,
-        created_on=resource_date(binding.created_on),
-        created_by=binding.created_by or "",
-        by_login=binding.by_login,
-    )
+    made_on = resource_date(binding.created_on)
+    return shown(Binding, binding, created_on=made_on, created_by=binding.created_by or "")

@@ -48,10 +48,7 @@ def asked_options(body: wire.NewSubscription) -> ParallelOptions | None:
 
 
 def asked_changes(body: wire.SubscriptionChanges) -> Changes:
-    """Return the options that a body changes.
-
-    Raises `InvalidInput` for one that never changes, or not by this request, and for what is no span.
-    """
+    """Return the options that a body changes; raise `InvalidInput` for those that cannot change, and bad spans."""
     for name, field in _FIXED.items():
         if getattr(body, field) is not UNSET:
             raise InvalidInput(f"Field {name} of a subscription cannot change")

@@ -5,11 +5,10 @@ from ams.core.errors import InvalidInput
 from ams.core.names import ProjectName, schema_path, subscription_path, topic_path
 from ams.http.bodies import Reader, bad_request, read_access_change, read_access_list, strings
 from ams.http.routes.users import grants, shown_user
-from ams.http.routing import Call, Versioned, page_request, shown_list, shown_page
+from ams.http.routing import Call, Versioned, page_request, shown, shown_list, shown_page
 from ams.service import projects, topics
 from ams.service.lookup import without_access_list
-from ams.service.projects import Members
-from ams.service.quota_use import QuotaUse
+from ams.service.projects import Members, QuotaUse
 from ams.service.retention import Retention
 from ams.storage.registry import records
 from ams.wire import projects as wire
@@ -29,8 +28,7 @@ class ProjectRoutes:
     """The routes of projects."""
 
     def __init__(self, projects: projects.Projects, quotas: QuotaUse) -> None:
-        self._projects = projects
-        self._quotas = quotas
+        self._projects, self._quotas = projects, quotas
 
     async def projects_quotas(self, call: Call) -> wire.ProjectQuotas:
         return await self._quotas.show(call.caller)
@@ -105,16 +103,9 @@ class MemberRoutes:
 
 def shown_project(project: records.Project) -> wire.Project:
     """Show a project."""
-    return wire.Project(
-        name=project.name,
-        created_on=resource_date(project.created_on),
-        modified_on=resource_date(project.modified_on),
-        created_by=project.created_by or "",
-        description=project.description,
-        retention_seconds=(project.retention or 0) // 1000,
-        quotas=project.quotas,
-        strict_data=project.strict_data,
-    )
+    dates = {"created_on": resource_date(project.created_on), "modified_on": resource_date(project.modified_on)}
+    seconds, maker = (project.retention or 0) // 1000, project.created_by or ""
+    return shown(wire.Project, project, **dates, created_by=maker, retention_seconds=seconds)
 
 
 class TopicRoutes:

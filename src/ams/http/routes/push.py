@@ -22,7 +22,7 @@ from ams.core.errors import Conflict, InvalidInput
 from ams.core.names import Offset, SubscriptionId, ack_offset, ack_prefix, topic_path
 from ams.core.push_config import AskedPush
 from ams.http.bodies import Reader
-from ams.http.routing import Call, shown_list
+from ams.http.routing import Call, shown, shown_list
 from ams.push.report import ATTEMPTS
 from ams.push.upstream import Target, Verdict
 from ams.service.dead_letters import DeadLetters
@@ -45,6 +45,10 @@ _HOLDER = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 _ID = re.compile(r"[!-~]{1,36}")  # of a subscription: no database needs to be asked for anything else
 _LAST_MOMENT = 253_402_300_799_999  # the end of the year 9999, in milliseconds: later ones cannot be written
 
+_SAME_NAMES = (
+    "type", "max_messages", "mattermost_url", "mattermost_username", "mattermost_channel", "dead_letter_topic",
+    "max_delivery_attempts", "max_outstanding",
+)  # fmt: skip
 _CLAIMS = ("aud", "azp", "email", "email_verified", "exp", "iat", "iss", "sub")
 _NOBODY = str(uuid.UUID(int=0))  # stands for the user the service token is not
 
@@ -59,9 +63,7 @@ class PushRoutes:
     """The routes of push configurations, and of how deliveries go."""
 
     def __init__(self, pushing: Pushing, secrets: PushSecrets, watcher: PushWatcher) -> None:
-        self._pushing = pushing
-        self._secrets = secrets
-        self._watcher = watcher
+        self._pushing, self._secrets, self._watcher = pushing, secrets, watcher
 
     async def subscriptions_modify_push_config(self, call: Call) -> None:
         wanted = asked(_modify.read(await call.body()).push_config)
@@ -85,20 +87,14 @@ def asked(config: wire.PushConfigBody | None) -> AskedPush | None:
         return None
     header = config.authorization_header or wire.AuthorizationHeaderBody()
     retry = config.retry_policy or wire.RetryPolicyBody()
+    said = {name: value for name in _SAME_NAMES if (value := getattr(config, name))}
     return AskedPush(
-        type=config.type or "",
+        **said,
         endpoint=config.push_endpoint or "",
-        max_messages=config.max_messages or 0,
         header_type=header.type or "",
         retry_policy=retry.type or "",
         retry_period=retry.period or 0,
-        mattermost_url=config.mattermost_url or "",
-        mattermost_username=config.mattermost_username or "",
-        mattermost_channel=config.mattermost_channel or "",
         base64_decode=config.base64_decode,
-        dead_letter_topic=config.dead_letter_topic or "",
-        max_delivery_attempts=config.max_delivery_attempts or 0,
-        max_outstanding=config.max_outstanding or 0,
     )
 
 
@@ -112,19 +108,13 @@ def is_empty(value: Any) -> bool:
 def shown_push(project: str, config: push_config.PushConfig) -> wire.PushConfig:
     """Show a push configuration of a project."""
     dead_letters, shows_period = config.dead_letter_topic, bool(config.retry_period or config.endpoint)
-    return wire.PushConfig(
-        type=config.type,
+    return shown(
+        wire.PushConfig,
+        config,
         push_endpoint=config.endpoint,
-        max_messages=config.max_messages,
         authorization_header=wire.AuthorizationHeader(config.header_type, config.header_value),
         # Where there is an endpoint, the official library wants a period (clients.md, A8).
         retry_policy=wire.RetryPolicy(config.retry_policy, config.retry_period if shows_period else None),
-        verification_hash=config.verification_hash,
-        verified=config.verified,
-        mattermost_url=config.mattermost_url,
-        mattermost_username=config.mattermost_username,
-        mattermost_channel=config.mattermost_channel,
-        base64_decode=config.base64_decode,
         dead_letter_topic=topic_path(project, dead_letters) if dead_letters else msgspec.UNSET,
         max_delivery_attempts=config.max_delivery_attempts or msgspec.UNSET,
         max_outstanding=config.max_outstanding or msgspec.UNSET,
@@ -135,34 +125,22 @@ def _report(status: PushStatus) -> wire.PushReport:
     worker = status.worker
     if worker is None:
         return wire.PushReport(push_status=status.text, state=status.state, backlog=status.backlog, attempts=[])
-    return wire.PushReport(
+    return shown(
+        wire.PushReport,
+        worker,
         push_status=status.text,
         state=status.state,
         backlog=status.backlog,
-        circuit=worker.circuit,
-        batch=worker.batch,
         last_success=_moment(worker.last_success),
         last_error=_error(worker.last_failure),
         error=_error(worker.failure),
         next_attempt=_moment(worker.next_attempt),
-        delivered=worker.delivered,
-        deliveries=worker.deliveries,
-        failed=worker.failed,
-        dead=worker.dead,
-        undecodable=worker.undecodable,
-        late=worker.late,
-        outstanding=worker.outstanding,
-        attempts=[
-            wire.PushAttempt(_written(each.time), each.messages, each.milliseconds, each.bytes, each.status, each.error)
-            for each in worker.attempts
-        ],
+        attempts=[shown(wire.PushAttempt, each, time=_written(each.time)) for each in worker.attempts],
     )
 
 
 def _error(failure: wire.Failure | None) -> wire.PushError | None:
-    if failure is None:
-        return None
-    return wire.PushError(_written(failure.time), failure.what, failure.detail, failure.status)
+    return None if failure is None else shown(wire.PushError, failure, time=_written(failure.time))
 
 
 def _moment(moment: int | None) -> str:

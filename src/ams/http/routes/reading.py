@@ -54,8 +54,7 @@ class ReadingRoutes:
     """The routes of ranges."""
 
     def __init__(self, reader: RangeReader, workers: Pool | None = None) -> None:
-        self._reader = reader
-        self._workers = workers
+        self._reader, self._workers = reader, workers
         self._turn = asyncio.Lock()  # one piece is made at a time
 
     async def topics_offsets(self, call: Call) -> TopicOffsets:
@@ -177,9 +176,7 @@ class WatchRoutes:
     """The routes of live views, and of what was measured."""
 
     def __init__(self, live: Live, history: History, gate: Gate) -> None:
-        self._live = live
-        self._history = history
-        self._gate = gate
+        self._live, self._history, self._gate = live, history, gate
 
     async def projects_watch(self, call: Call) -> Streamed:
         tail, chosen = call.parameter("tail") or "", call.parameter("filter") or ""
@@ -222,10 +219,7 @@ def _names(call: Call, parameter: str) -> list[str]:
 
 
 async def events(view: AsyncGenerator[wire.Counts | Tail | None]) -> AsyncIterator[bytes]:
-    """Yield a view as events, and a comment after a silence; what ends it is said by the last one.
-
-    Raises what is raised before the view begins.
-    """
+    """Yield a view as events, comments after silences, and what ended it; raises what comes before its first one."""
     now, told = asyncio.get_running_loop().time, None
     async with contextlib.aclosing(view):
         try:

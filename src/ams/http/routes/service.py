@@ -19,9 +19,7 @@ class ServiceRoutes:
     """The routes of the service's state, and of metrics."""
 
     def __init__(self, about: About, metrics: metrics.Metrics, usage: metrics.Usage) -> None:
-        self._about = about
-        self._metrics = metrics
-        self._usage = usage
+        self._about, self._metrics, self._usage = about, metrics, usage
 
     async def ams_health_status(self, call: Call) -> wire.Status:
         details = call.parameter("details") == "true"
@@ -56,13 +54,21 @@ class DoctorRoutes:
 
     def __init__(self, doctor: doctor.Doctor, service: ServiceDoctor, node: str = "") -> None:
         """`node` is the name of this one, where there are others."""
-        self._doctor = doctor
-        self._service = service
-        self._node = node
+        self._doctor, self._service, self._node = doctor, service, node
 
     async def subscriptions_doctor(self, call: Call) -> wire.Diagnosis:
         diagnosis = await self._doctor.look(call.caller, call.subscription)
-        return _report(call.project, diagnosis)
+        subscription = diagnosis.subscription
+        return wire.Diagnosis(
+            subscription=subscription_path(call.project, subscription.name),
+            topic=topic_path(call.project, subscription.topic),
+            ack_deadline_seconds=subscription.ack_deadline_seconds,
+            push=subscription.push is not None,
+            push_verified=subscription.push is not None and subscription.push.verified,
+            healthy=diagnosis.healthy,
+            findings=diagnosis.findings,
+            standing=_standing(diagnosis.standing, subscription) if diagnosis.standing else None,
+        )
 
     async def service_doctor(self, _call: Call) -> wire.ServiceDiagnosis:
         found, alive = await asyncio.gather(self._service.look(), self._service.nodes_alive())
@@ -86,20 +92,6 @@ def _window(call: Call) -> tuple[str, str, str]:
     """Return first and last day, and names of projects joined by commas."""
     start, end, projects = (call.parameter(name) or "" for name in ("start_date", "end_date", "projects"))
     return start, end, projects
-
-
-def _report(project: str, diagnosis: doctor.Diagnosis) -> wire.Diagnosis:
-    subscription = diagnosis.subscription
-    return wire.Diagnosis(
-        subscription=subscription_path(project, subscription.name),
-        topic=topic_path(project, subscription.topic),
-        ack_deadline_seconds=subscription.ack_deadline_seconds,
-        push=subscription.push is not None,
-        push_verified=subscription.push is not None and subscription.push.verified,
-        healthy=diagnosis.healthy,
-        findings=diagnosis.findings,
-        standing=_standing(diagnosis.standing, subscription) if diagnosis.standing else None,
-    )
 
 
 def _standing(standing: doctor.Standing, subscription: Subscription) -> wire.Standing:

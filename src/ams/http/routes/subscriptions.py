@@ -43,9 +43,7 @@ class SubscriptionRoutes:
     """The routes of subscriptions."""
 
     def __init__(self, subscriptions: subscriptions.Subscriptions, pushing: Pushing, leases: LeaseRequests) -> None:
-        self._subscriptions = subscriptions
-        self._pushing = pushing
-        self._leases = leases
+        self._subscriptions, self._pushing, self._leases = subscriptions, pushing, leases
 
     async def subscriptions_list(self, call: Call) -> wire.Subscriptions:
         page = await self._subscriptions.list(call.caller, page_request(call))

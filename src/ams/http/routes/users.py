@@ -11,7 +11,7 @@ from ams.core.errors import InvalidInput
 from ams.core.names import RegistrationId, TokenName, UserId
 from ams.core.public_keys import PublicKey, client_email
 from ams.http.bodies import Reader, first_value, strings
-from ams.http.routing import Call, Versioned, page_request, shown_list, shown_page
+from ams.http.routing import Call, Versioned, page_request, shown, shown_list, shown_page
 from ams.service import users
 from ams.service.users import Tokens
 from ams.storage.audit.event import moment
@@ -29,8 +29,7 @@ class UserRoutes:
     """The routes of users."""
 
     def __init__(self, users: users.Users, admission: Admission) -> None:
-        self._users = users
-        self._admission = admission
+        self._users, self._admission = users, admission
 
     async def users_list(self, call: Call) -> wire.Users:
         project = await self._users.project_filter(call.parameter("project") or "")
@@ -132,23 +131,10 @@ class RegistrationRoutes:
 
 def shown_user(user: records.User) -> wire.User:
     """Show what the use case left visible of a user."""
-    return wire.User(
-        uuid=user.id,
-        name=user.name,
-        email=user.email,
-        service_roles=user.service_roles,
-        created_on=resource_date(user.created_on),
-        modified_on=resource_date(user.modified_on),
-        projects=[
-            wire.Membership(each.project, each.roles, each.topics, each.subscriptions) for each in user.memberships
-        ],
-        first_name=user.first_name,
-        last_name=user.last_name,
-        organization=user.organization,
-        description=user.description,
-        token=user.token or "",
-        created_by=user.created_by or "",
-    )
+    dates = {"created_on": resource_date(user.created_on), "modified_on": resource_date(user.modified_on)}
+    places = [shown(wire.Membership, each) for each in user.memberships]
+    names = {"token": user.token or "", "created_by": user.created_by or ""}
+    return shown(wire.User, user, uuid=user.id, projects=places, **dates, **names)
 
 
 def grants(entries: Sequence[wire.MembershipBody]) -> tuple[records.Grant, ...]:
@@ -157,16 +143,10 @@ def grants(entries: Sequence[wire.MembershipBody]) -> tuple[records.Grant, ...]:
 
 
 def _details(body: wire.UserBody) -> UserDetails:
-    return UserDetails(
-        name=body.name or "",
-        email=body.email or "",
-        first_name=body.first_name or "",
-        last_name=body.last_name or "",
-        organization=body.organization or "",
-        description=body.description or "",
-        grants=None if body.projects is None else grants(body.projects),
-        service_roles=None if body.service_roles is None else tuple(body.service_roles),
-    )
+    texts = {name: getattr(body, name) or "" for name in wire.ApplicantBody.__struct_fields__}
+    given = None if body.projects is None else grants(body.projects)
+    roles = None if body.service_roles is None else tuple(body.service_roles)
+    return UserDetails(**texts, grants=given, service_roles=roles)
 
 
 def _read_new_token(body: bytes) -> wire.NewToken:
@@ -193,18 +173,13 @@ def _moment(text: str | None) -> Milliseconds | None:
 
 
 def _shown_token(token: records.NamedToken, text: str = "") -> wire.Token:
-    return wire.Token(
-        name=token.name,
-        user=token.user,
-        created_on=resource_date(token.created_on),
-        created_by=token.created_by or "",
-        expires_on=optional_date(token.expires_on),
-        last_used=optional_date(token.last_used),
-        rights=None if token.rights is None else [wire.Right(*each) for each in token.rights],
-        key_id=token.key_id or "",
-        client_email=client_email(token.name, token.key_id) if token.key_id else "",
-        token=text,
-    )
+    dates = {"expires_on": optional_date(token.expires_on), "last_used": optional_date(token.last_used)}
+    rights = None if token.rights is None else [wire.Right(*each) for each in token.rights]
+    email = client_email(token.name, token.key_id) if token.key_id else ""
+    return shown(
+        wire.Token, token, created_on=resource_date(token.created_on), created_by=token.created_by or "", **dates,
+        rights=rights, key_id=token.key_id or "", client_email=email, token=text,
+    )  # fmt: skip
 
 
 def _identity(call: Call) -> RegistrationId:

@@ -227,7 +227,6 @@ class _Flow:
     sink: Sink
 
     def run(self, run: Run) -> None:
-        """Read, make, and hand over, until it has caught up."""
         subscribed = {"subscription": self.source.subscription} if self.source.subscription else {}
         messages = run.topic(*self.source.topics, **self.source.options, **subscribed)
         take: Handle = partial(self.sink.add, run)

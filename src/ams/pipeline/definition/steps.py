@@ -93,7 +93,19 @@ def _descriptor(form: Value, said: Mapping[str, Value], steps: Steps) -> bytes:
 def _avro(form: Value, said: Mapping[str, Value], steps: Steps, findings: Findings) -> Payload:
     if "schema" not in said:
         raise bad(form.place, "schema must be said: the file of the Avro schema")
-    schema, found = _avro_fields(said["schema"], steps.file(said["schema"]))
+    value = said["schema"]
+    try:
+        read = msgspec.json.decode(steps.file(said["schema"]))
+        record = _avro_type(fastavro.schema.expand_schema(read))
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise bad(value.place, f"the schema is not JSON: {error}") from None
+    except _NO_SCHEMA as error:
+        raise bad(value.place, f"not an Avro schema: {error}") from None
+    except _Odd as error:
+        raise bad(value.place, f"the schema cannot be used: {error}") from None
+    if not isinstance(record, StructType):
+        raise bad(value.place, "the schema must be of a record")
+    schema, found = read, {each.name: each.dataType for each in record.fields}
     for name in found:
         with findings.catch(said["schema"]):
             check_name(said["schema"], name, [each for each in found if each < name], (SOURCE, ATTRIBUTES))
@@ -118,22 +130,6 @@ _NO_SCHEMA = (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType,
 
 class _Odd(Exception):
     """A schema that no columns can be made of."""
-
-
-def _avro_fields(value: Value, schema: bytes) -> tuple[dict[str, Any], dict[str, DataType]]:
-    """Raise `BadDocument` for what no column has: unions of several types, records that hold themselves, decimals."""
-    try:
-        read = msgspec.json.decode(schema)
-        record = _avro_type(fastavro.schema.expand_schema(read))
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise bad(value.place, f"the schema is not JSON: {error}") from None
-    except _NO_SCHEMA as error:
-        raise bad(value.place, f"not an Avro schema: {error}") from None
-    except _Odd as error:
-        raise bad(value.place, f"the schema cannot be used: {error}") from None
-    if not isinstance(record, StructType):
-        raise bad(value.place, "the schema must be of a record")
-    return read, {each.name: each.dataType for each in record.fields}
 
 
 def _avro_type(schema: Any) -> DataType:
@@ -273,7 +269,6 @@ def _join(value: Value, steps: Steps, findings: Findings) -> None:
 
 
 def _reference(value: Value, content: bytes, fields: Mapping[str, DataType], by: Sequence[str]) -> list[dict[str, Any]]:
-    """Read a table in CSV with a line of names; raise `BadDocument`."""
     try:
         lines = csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline=""), strict=True)
         absent = [name for name in fields if name not in (lines.fieldnames or ())]

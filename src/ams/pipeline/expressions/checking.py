@@ -202,27 +202,25 @@ def _as(wanted: DataType, node: exp.Expr, scope: _Scope) -> Expression:
 def _call(node: exp.Anonymous, scope: _Scope) -> Expression:
     name = node.name.lower()
     if name in known.AGGREGATES:
-        return _over_rows(node, name, scope)
+        if scope.rows is None:
+            raise _wrong(
+                node, f"{name} is over rows: it is for the step aggregate, and not within another such function"
+            )
+        given, inside = node.expressions, _Scope(scope.rows)
+        if name == "count":
+            if not given:
+                raise _wrong(node, "rows are counted by count(*)")
+            if len(given) == 1 and isinstance(given[0], exp.Star):
+                return Expression(BIGINT, lambda: F.count(F.lit(1)))
+            if len(given) == 1 and isinstance(given[0], exp.Distinct):
+                return _called(node, "count(DISTINCT ...)", known.DISTINCT, given[0].expressions, inside)
+        return _called(node, name, known.AGGREGATES[name], given, inside)
     if name in known.CASTING and len(node.expressions) == 1:
         return _as(known.CASTING[name], node.expressions[0], scope)
     if name not in known.FUNCTIONS:
         meant = hint(name, (*known.FUNCTIONS, *known.CASTING), known.OTHER_NAMES)
         raise _wrong(node, f"no function {node.name!r}; {meant}")
     return _called(node, name, known.FUNCTIONS[name], node.expressions, scope)
-
-
-def _over_rows(node: exp.Anonymous, name: str, scope: _Scope) -> Expression:
-    if scope.rows is None:
-        raise _wrong(node, f"{name} is over rows: it is for the step aggregate, and not within another such function")
-    given, inside = node.expressions, _Scope(scope.rows)
-    if name == "count":
-        if not given:
-            raise _wrong(node, "rows are counted by count(*)")
-        if len(given) == 1 and isinstance(given[0], exp.Star):
-            return Expression(BIGINT, lambda: F.count(F.lit(1)))
-        if len(given) == 1 and isinstance(given[0], exp.Distinct):
-            return _called(node, "count(DISTINCT ...)", known.DISTINCT, given[0].expressions, inside)
-    return _called(node, name, known.AGGREGATES[name], given, inside)
 
 
 def _called(node: exp.Expr, name: str, function: Function, given: Sequence[exp.Expr], scope: _Scope) -> Expression:

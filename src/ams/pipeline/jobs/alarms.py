@@ -17,8 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ams.pipeline.jobs.alarm_messages import parse
-from ams.pipeline.jobs.base import Job, columns
-from ams.pipeline.jobs.not_taken import NOT_TAKEN, UNKNOWN, unknown
+from ams.pipeline.jobs.base import NOT_TAKEN, UNKNOWN, Job, columns, unknown
 from ams.pipeline.parsing import parsed
 from ams.pipeline.postgres import Rows, Session, address, check_table, connected, load, told, write
 from ams.pipeline.running import Run

@@ -1,4 +1,7 @@
-"""A job, its options (read strictly, all mistakes at once), and schemas and groups of rows as jobs write them down."""
+"""A job, its options (read strictly, all mistakes at once), and schemas and rows as jobs write them down.
+
+Fields of messages that no row of the reference knows are counted by their names, in a table of the run.
+"""
 
 import ast
 import inspect
@@ -13,6 +16,7 @@ import msgspec
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
+from pyspark.sql.types import ArrayType, StringType
 
 from ams.pipeline.errors import WrongOption
 from ams.pipeline.running import Run
@@ -81,19 +85,6 @@ def takes_text(kind: type[msgspec.Struct], name: str) -> bool:
 
 def described(kind: type[msgspec.Struct]) -> list[Described]:
     """Return the options of a job with their defaults and the docstrings under them."""
-    meanings = _docstrings(kind)
-    return [Described(each.name, _default(each), meanings.get(each.name, "")) for each in msgspec.structs.fields(kind)]
-
-
-def _default(field: msgspec.structs.FieldInfo) -> str:
-    if field.required:
-        return ""
-    value = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
-    return msgspec.json.encode(msgspec.to_builtins(value)).decode()
-
-
-def _docstrings(kind: type[msgspec.Struct]) -> dict[str, str]:
-    """Read the texts that stand under the fields, inherited ones too; Python keeps them in the source only."""
     found: dict[str, str] = {}
     for each in (each for each in kind.__mro__ if issubclass(each, msgspec.Struct) and each is not msgspec.Struct):
         [class_] = ast.parse(textwrap.dedent(inspect.getsource(each))).body
@@ -102,7 +93,14 @@ def _docstrings(kind: type[msgspec.Struct]) -> dict[str, str]:
             match field, below:
                 case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
                     found.setdefault(name, " ".join(text.split()))
-    return found
+    return [Described(each.name, _default(each), found.get(each.name, "")) for each in msgspec.structs.fields(kind)]
+
+
+def _default(field: msgspec.structs.FieldInfo) -> str:
+    if field.required:
+        return ""
+    value = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+    return msgspec.json.encode(msgspec.to_builtins(value)).decode()
 
 
 _TYPES: Final = {
@@ -134,3 +132,19 @@ def first(frame: DataFrame, by: Sequence[str], *order: str | Column) -> DataFram
     """Keep one row of each group, the first in an order."""
     place = F.row_number().over(Window.partitionBy(*by).orderBy(*order))
     return frame.withColumn("_place", place).where("_place = 1").drop("_place")
+
+
+UNKNOWN = columns((ArrayType(StringType()), "not_taken"))
+"""The column of a record with the names of its message's unknown fields."""
+
+NOT_TAKEN = columns(("string", "project topic kind name"), ("bigint", "times offset"))
+"""In how many messages of a batch a field stood, and the offset of the first of them."""
+
+
+def unknown(records: DataFrame) -> DataFrame:
+    """Return the rows of `NOT_TAKEN` of records with the column of `UNKNOWN`."""
+    told = records.select(
+        "source.project", "source.topic", "kind", F.explode("not_taken").alias("name"), "source.offset"
+    )
+    counted = told.groupBy("project", "topic", "kind", "name")
+    return counted.agg(F.count("*").alias("times"), F.min("offset").alias("offset")).select(*NOT_TAKEN.names)

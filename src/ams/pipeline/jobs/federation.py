@@ -12,9 +12,8 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from ams.pipeline.columns import PLACE
-from ams.pipeline.jobs.base import Job, columns, first
+from ams.pipeline.jobs.base import NOT_TAKEN, UNKNOWN, Job, columns, first, unknown
 from ams.pipeline.jobs.federation_messages import parse, redacted
-from ams.pipeline.jobs.not_taken import NOT_TAKEN, UNKNOWN, unknown
 from ams.pipeline.parsing import parsed
 from ams.pipeline.running import Run
 from ams.pipeline.session import persisted

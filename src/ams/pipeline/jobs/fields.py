@@ -119,10 +119,8 @@ def field_names(own: str, *tables: Names) -> frozenset[str]:
     return frozenset((*own.split(), *(name for table in tables for name, _ in table.values())))
 
 
-MAX_NAMES = 200
-"""Names of fields that fill no column, of a message at most."""
-MAX_NAME = 120
-"""Characters of such a name that are kept."""
+MAX_NAMES = 200  # names of fields that fill no column, of a message at most
+MAX_NAME = 120  # characters of such a name that are kept
 
 
 def unknown_fields(record: Record, known: Collection[str], path: str = "") -> list[str]:

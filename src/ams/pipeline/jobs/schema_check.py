@@ -177,20 +177,17 @@ class Verdicts:
         except InvalidInput as error:
             return error.message
         except TooMuch:
-            return self._asked_apart(offset, data, attributes)
+            fragment = message(base64.b64encode(data).decode("ascii"), attributes, plain=True).fragment
+            pieces = [Piece(offset, MESSAGE, fragment)]
+            task = Task(self._rules.type, self._rules.payload, self._rules.attributes, pieces, all=False)
+            try:
+                refused = self._runner.run(LongChecks(self._pool).check(None, task))
+            except InvalidInput as error:
+                return error.message
+            except Overloaded as error:
+                raise RuntimeError(f"message {offset} could not be checked: {error.message}") from error
+            return refused[0].text if refused else None
         return None
-
-    def _asked_apart(self, offset: int, data: bytes, attributes: Mapping[str, str]) -> str | None:
-        fragment = message(base64.b64encode(data).decode("ascii"), attributes, plain=True).fragment
-        pieces = [Piece(offset, MESSAGE, fragment)]
-        task = Task(self._rules.type, self._rules.payload, self._rules.attributes, pieces, all=False)
-        try:
-            refused = self._runner.run(LongChecks(self._pool).check(None, task))
-        except InvalidInput as error:
-            return error.message
-        except Overloaded as error:
-            raise RuntimeError(f"message {offset} could not be checked: {error.message}") from error
-        return refused[0].text if refused else None
 
 
 SUMMARY = "Which archived messages a schema would have refused"

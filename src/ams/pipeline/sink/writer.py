@@ -189,7 +189,6 @@ PARTS_AT_ONCE = 4  # partitions of a stream's batch that are published side by s
 
 class _Writer:
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
-        """Raise `WrongOption` for options or columns that cannot be."""
         if overwrite:
             raise WrongOption("mode", "messages are only ever added to a topic: append")
         self._writing = writing(options)

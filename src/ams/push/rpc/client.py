@@ -61,9 +61,8 @@ class GrpcPushServer:
     """A push server, ours or the reference's, over one connection. Raises `BadSettings` for certificates' files."""
 
     def __init__(self, place: PushServerAddress, seconds: float = CALL_SECONDS) -> None:
-        self._place = place
+        self._place, self._seconds = place, seconds
         self._trust = trust(place)
-        self._seconds = seconds
         self._channel: grpc.aio.Channel | None = None
         self._connecting = asyncio.Lock()
 
@@ -151,9 +150,7 @@ class Driving:
     def __init__(
         self, server: GrpcPushServer, targets: Callable[[], Awaitable[Sequence[Target]]], seconds: float = ROUND_SECONDS
     ) -> None:
-        self._server = server
-        self._targets = targets
-        self._seconds = seconds
+        self._server, self._targets, self._seconds = server, targets, seconds
         self._given: dict[str, Target] = {}  # what this process made it deliver, and how
         self.results: dict[str, Outcome] = {}  # of the last call about each subscription
         self._places = asyncio.Semaphore(AT_ONCE)

@@ -124,10 +124,7 @@ def authorities(folder: str, setting: str = "certificate_authorities_dir") -> by
 
 
 async def connect(place: PushServerAddress, trusted: Trust | None) -> grpc.aio.Channel:
-    """Return a channel, which connects when it is first used. Raises `OSError`.
-
-    One that does not verify asks for the server's certificate first and trusts exactly that.
-    """
+    """Return a lazy channel; one that does not verify trusts exactly the certificate it sees now. Raises `OSError`."""
     if trusted is None:
         return grpc.aio.insecure_channel(place.address, _OPTIONS)
     if place.verify:

@@ -8,10 +8,11 @@ Every offset from the floor on is in one of these states:
     unseen      at or above `scan`: never looked at since this process took the subscription over. It may be leased or
                 settling all the same, by an id of before: then it is passed by, and its key is under way
     leased      given to a consumer, until a deadline
+    held        acknowledged, while an earlier message of its ordering key is out: leased without a deadline
     settling    its acknowledgement, or its failure, is being stored
     waiting     it failed, and its time has not come; or it may be out since before the last start (exactly-once)
     ready       to be given again
-    blocked     an earlier message of its ordering key is not done
+    blocked     an earlier message of its ordering key is not done, and not out to the same consumer
     done        acknowledged, passed over by the filter, or put aside as a dead letter
 
 Laws, walked by Hypothesis against a naive model (`tests/service/parallel/test_backlog.py`):
@@ -22,7 +23,10 @@ Laws, walked by Hypothesis against a naive model (`tests/service/parallel/test_b
 - An id of the run before this one is the newest until the message is given again, for the time that leases of then may
   last at most. Ids of older runs count no more.
 - The number of failures is stored before the message is given again, and never falls.
-- Of an ordering key one message is under way at a time, in order.
+- Of an ordering key messages are out to one consumer together, in order. When one fails, those behind it are taken
+  back, the held ones too: they have not failed, their ids count no more, and they come again behind it (decision 61).
+- Of an ordering key messages are done in order. With exactly-once delivery none is held: ids that are out of order
+  are refused, and count later.
 
 Each consumer has a fair share of what may be on lease and of what may be held back. So no consumer, also one that never
 comes back, leaves nothing to others.
@@ -31,15 +35,26 @@ comes back, leaves nothing to others.
 import heapq
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import cast
 
 from ams.core.ack_ids import AckId, AckIds
 from ams.core.clock import Milliseconds
 from ams.core.fair_share import fair_room
 from ams.core.names import Offset
-from ams.service.parallel.hand_out_ids import HandOutIds, RestartGrace
-from ams.service.parallel.message_state import Done, Failures, HandOut, LeaseTable, OrderingKeys, Rules, Window
-from ams.storage.cursors.acks import Progress
+from ams.service.parallel.hand_out_ids import HandOutIds, NamedLeases, RestartGrace
+from ams.service.parallel.message_state import (
+    Done,
+    Failures,
+    HandOut,
+    KeyConsumer,
+    KeyQueue,
+    LeaseTable,
+    OrderingKeys,
+    Rules,
+    Window,
+)
+from ams.storage.cursors.acks import Mark, Progress
 
 MAX_OUT = 100_000
 """Messages that may be given and not settled; each takes about as much memory as a tuple in a dictionary."""
@@ -64,9 +79,14 @@ class Settling:
     waits: Milliseconds | None = None
     """How long those that failed are to wait; None: as the rules say."""
     late: list[AckId] = field(default_factory=list)
+    """Ids that do not count, for which nothing is changed."""
+    out_of_order: set[AckId] = field(default_factory=set)
+    """Those of them that will count: acknowledged before earlier messages of their keys, with exactly-once delivery."""
     unsure: dict[str, list[Offset]] = field(default_factory=dict)
     """Ids whose messages another call is settling: they count no more, or are to be settled yet."""
     leases: list[tuple[HandOut, list[Offset]]] = field(default_factory=list)
+    taken_back: dict[Offset, Mark] = field(default_factory=dict)
+    """Messages behind those that failed, of their ordering keys."""
 
     @property
     def is_empty(self) -> bool:
@@ -136,10 +156,14 @@ class Backlog:
 
     @property
     def is_again_ready(self) -> bool:
-        """True if something is to be given again."""
-        while self._ready and not self._is_free(self._ready[0]):
+        """True if something is to be given again, to whomever."""
+        while self._ready and not self._may_take(self._ready[0], self.keys.get(self._ready[0]), None):
             heapq.heappop(self._ready)
         return bool(self._ready)
+
+    def has_again(self, consumer: KeyConsumer | None) -> bool:
+        """Return whether something may be given again, also of keys that are bound to this consumer."""
+        return self.is_again_ready or (consumer is not None and bool(consumer.ready))
 
     def room(self, holder: str) -> int:
         """Return how many messages a consumer may be given now."""
@@ -176,20 +200,39 @@ class Backlog:
 
     # Giving
 
-    def again(self, most: int) -> list[Offset]:
-        """Take up to so many messages that are to be given again, oldest first: `give` them, or `give_back`."""
+    def again(self, most: int, consumer: KeyConsumer | None = None) -> list[Offset]:
+        """Take up to so many messages that are to be given again, oldest first: `give` them, or `give_back`.
+
+        `consumer` gets several messages of an ordering key, None: one of each.
+        """
         found: list[Offset] = []
-        while self._ready and len(found) < most:
-            offset = heapq.heappop(self._ready)
-            if self._is_free(offset) and found[-1:] != [offset]:
-                found.append(offset)
+        own = consumer.ready if consumer is not None else []
+        while (own or self._ready) and len(found) < most:
+            is_own = bool(own) and not (self._ready and self._ready[0] < own[0])
+            offset = heapq.heappop(own if is_own else self._ready)
+            queue = self.keys.get(offset)
+            if is_own and queue is None:  # the stream has it from before the subscription was opened anew
+                continue
+            if not self._may_take(offset, queue, consumer) or found[-1:] == [offset]:
+                continue
+            found.append(offset)
+            if queue is not None:
+                self.keys.take(queue, consumer, self.done.__contains__)
+                self._offer(queue, asks=consumer)
         return found
 
     def give_back(self, offsets: Iterable[Offset]) -> None:
-        """Let messages be given again that were taken by `again`, or leased and not sent."""
+        """Let messages be given again that were taken by `again` or `may_give`, or whose wait is over."""
         for offset in offsets:
-            if offset < self.scan and offset not in self.done:  # unseen ones are found when they are looked at
+            if offset >= self.scan or offset in self.done:  # unseen ones are found when they are looked at
+                continue
+            queue = self.keys.get(offset)
+            if queue is None:
                 heapq.heappush(self._ready, offset)
+                continue
+            self.keys.take_back(offset)
+            if queue.next == offset:
+                self._offer(queue)
 
     def undone(self, begin: Offset, end: Offset) -> Sequence[Offset]:
         """Return which of the unseen offsets from `begin` to `end` are not done."""
@@ -207,10 +250,12 @@ class Backlog:
         here = range(begin, end)
         return self._are_free(here) and self.failures.counts.keys().isdisjoint(here)
 
-    def may_give(self, offset: Offset, key: str, now: Milliseconds) -> bool:
-        """Return whether an unseen message with a key (empty: none) may be given; it is held back otherwise."""
-        if key and not self.keys.begin(offset, key):
-            return False
+    def may_give(self, offset: Offset, key: str, now: Milliseconds, consumer: KeyConsumer | None = None) -> bool:
+        """Return whether an unseen message with a key (empty: none) may be given; it is held back otherwise.
+
+        `consumer` is as in `again`. What may be given is to be given, or given back.
+        """
+        queue = self.keys.add(offset, key) if key else None
         if not self._is_free(offset):  # by an id of before the restart
             return False
         if self.failures.has_failed_out(offset):  # the process ended before it was put aside
@@ -220,13 +265,37 @@ class Backlog:
         if withheld_until is not None:
             self.leases.wait(offset, withheld_until)
             return False
-        return True
+        if queue is None:
+            return True
+        if queue.next == offset and self._takes(queue, consumer):
+            self.keys.take(queue, consumer, self.done.__contains__)
+            return True
+        if queue.next == offset:
+            self._offer(queue)
+        return False
 
     def taken_of(self, offsets: Sequence[Offset]) -> Collection[Offset]:
-        """Return which of the messages that are about to be given ids of the previous run have taken meanwhile."""
+        """Return which of the messages that are about to be given may not be, by what happened meanwhile.
+
+        Ids of the previous run have taken them, or they were taken back with one before them in their ordering key.
+        """
+        if self.keys:
+            return self._taken_in_order(offsets)
         if offsets[0] >= max(self.floor, self.restart_grace.end) or self._are_free(offsets):
             return ()
         return {each for each in offsets if not self._is_free(each)}
+
+    def _taken_in_order(self, offsets: Sequence[Offset]) -> Collection[Offset]:
+        taken: set[Offset] = set()
+        for offset in offsets:
+            queue = self.keys.get(offset)
+            is_free = self._is_free(offset)
+            if is_free and (queue is None or offset in queue.out):
+                continue
+            taken.add(offset)
+            if not is_free and offset not in self.done:
+                self.keys.take_back(offset)  # those behind it wait for it
+        return taken
 
     def give(
         self,
@@ -251,13 +320,15 @@ class Backlog:
         return bool(named.leases or named.from_before)
 
     def acknowledge(self, ids: AckIds, now: Milliseconds) -> Settling:
-        """Return what is to be stored for an acknowledgement of these.
+        """Return what is to be stored for an acknowledgement of these, and of what was held behind them.
 
         Raises `NeverGiven` for all that were never given by this subscription, as far as is known of the end of the
         topic, `InvalidInput` for one that cannot be read; nothing is changed then.
         """
         named = self._ids.leased(ids, now, UNKNOWN_HOLDER)
         settling = Settling(late=named.late, unsure=named.unsure, leases=named.leases)
+        if self.keys:
+            self._hold(settling)
         for lease, offsets in settling.leases:
             self.leases.end(lease, offsets)
             settling.done += offsets
@@ -272,7 +343,7 @@ class Backlog:
         They come again after `waits`, None: as the rules say. With exactly-once delivery a nack that was done may come
         again: it changes nothing, and is not late.
         """
-        named = self._ids.leased(ids, now, UNKNOWN_HOLDER)
+        named = self._not_held(ids, now, UNKNOWN_HOLDER)
         settling = Settling(unsure=named.unsure, leases=named.leases, waits=waits)
         for each in self._ids.late_of(named):
             if self._ids.nacks.peek(each.offset) != each.hand_out:
@@ -285,22 +356,29 @@ class Backlog:
                     self._ids.nacks.put(offset, lease.text)
             self.leases.end(lease, offsets)
             self._fail(settling, lease, offsets)
+        if self.keys:
+            self._take_back(settling)
         return settling
 
     def release(self, ids: AckIds, now: Milliseconds) -> list[AckId]:
-        """Let messages be given again without a failure, storing nothing; return late ids. Raises as `acknowledge`."""
-        named = self._ids.leased(ids, now, UNKNOWN_HOLDER)
+        """Let messages be given again without a failure, storing nothing; return late ids. Raises as `acknowledge`.
+
+        What is out behind them, of their ordering keys, is given again too.
+        """
+        named = self._not_held(ids, now, UNKNOWN_HOLDER)
+        released = [offset for _, offsets in named.leases for offset in offsets]
         for lease, offsets in named.leases:
             self.leases.end(lease, offsets)
-            self._ids.overtaken.update(offsets)
-            self.give_back(offsets)
+        behind = self._end_behind(released)[0] if self.keys else ()
+        self._ids.overtaken.update(released, behind)
+        self.give_back(sorted(released))
         return named.late
 
     def extend(
         self, ids: AckIds, deadline: Milliseconds, now: Milliseconds, holder: str = UNKNOWN_HOLDER
     ) -> list[AckId]:
         """Let leases end at `deadline`, taken over by `holder`; return late ids. Raises as `acknowledge`."""
-        named = self._ids.leased(ids, now, holder)
+        named = self._not_held(ids, now, holder)
         for lease, offsets in named.leases:
             self.leases.extend(lease, offsets, deadline)
         return self._ids.late_of(named)
@@ -311,11 +389,15 @@ class Backlog:
         for each in self.leases.take_due(now):
             if isinstance(each, tuple):
                 settling.leases.append(each)
-                self._fail(settling, *each)
             elif each in self.failures.letters:
                 self.failures.die(each)
             else:
                 self.give_back([each])
+        if self.keys:
+            self._fail_in_order(settling)
+            return settling
+        for lease, offsets in settling.leases:
+            self._fail(settling, lease, offsets)
         return settling
 
     def put_aside(self, offset: Offset) -> Settling:
@@ -333,9 +415,90 @@ class Backlog:
         if offset not in self.done:
             self._hold_back(offset, max(self.failures.wait_of(offset), DEAD_LETTER_RETRY_MS), now)
 
+    def _not_held(self, ids: AckIds, now: Milliseconds, holder: str) -> NamedLeases:
+        """Find leases for other calls than acknowledgements, which change nothing of what is held."""
+        named = self._ids.leased(ids, now, holder)
+        named.leases = [each for each in named.leases if not each[0].is_held]
+        return named
+
+    def _hold(self, settling: Settling) -> None:
+        """Hold acknowledgements behind messages of their keys that are out; add what was held behind the others.
+
+        An id of the run before holds for its own message.
+        """
+        acked = {each for _, offsets in settling.leases for each in offsets}
+        first = {each for queue in self._firsts(acked) for each in self._acknowledged(queue, acked)}
+        leases, settling.leases = settling.leases, []
+        for lease, offsets in leases:
+            behind = [each for each in offsets if each not in first and self.keys.of_out(each) is not None]
+            if not behind or self._ids.is_of_before(lease):
+                settling.leases.append((lease, offsets))
+                continue
+            if self.failures.rules.exactly_once:
+                refused = [AckId(each, lease.text) for each in behind]
+                settling.late += refused
+                settling.out_of_order.update(refused)
+            else:
+                self.leases.hold(lease, behind)
+            others = set(offsets).difference(behind)
+            if others:
+                settling.leases.append((lease, sorted(others)))
+        settling.leases += self.leases.of(first - acked).items()
+
+    def _acknowledged(self, queue: KeyQueue, acked: Collection[Offset] = ()) -> Iterable[Offset]:
+        """Return the first messages out of a key that are acknowledged: `acked`, held, or being stored."""
+
+        def is_acknowledged(offset: Offset) -> bool:
+            lease = self.leases.get(offset)
+            is_held = lease is not None and lease.is_held
+            return is_held or offset in acked or offset in self.done.being_stored
+
+        return takewhile(is_acknowledged, queue.out)
+
     def _fail(self, settling: Settling, lease: HandOut, offsets: Sequence[Offset]) -> None:
         settling.failures.update(self.failures.begin(offsets))
         settling.failed_with.update(dict.fromkeys(offsets, lease.holder))
+
+    def _fail_in_order(self, settling: Settling) -> None:
+        """Let messages fail whose leases have ended: of those out of an ordering key the first one has failed."""
+        firsts = self._firsts([offset for _, offsets in settling.leases for offset in offsets])
+
+        def has_failed(offset: Offset) -> bool:
+            queue = self.keys.of_out(offset)
+            return queue is None or firsts[queue] == offset
+
+        for lease, offsets in settling.leases:
+            self._fail(settling, lease, [each for each in offsets if has_failed(each)])
+        self._take_back(settling)
+
+    def _take_back(self, settling: Settling) -> None:
+        """Take back what is out behind the messages that fail, of their ordering keys."""
+        behind, leases = self._end_behind(settling.failures)
+        settling.leases += leases
+        settling.taken_back = dict.fromkeys(behind, Mark(self.run, self._ids.number))
+        self.failures.being_taken.update(behind)
+
+    def _end_behind(self, offsets: Collection[Offset]) -> tuple[list[Offset], list[tuple[HandOut, list[Offset]]]]:
+        """End the leases of what is out behind messages, and not one of them; return it, and the leases."""
+        behind = [
+            each
+            for queue, first in self._firsts(offsets).items()
+            for each in queue.behind(first)
+            if each not in offsets
+        ]
+        leases = [*self.leases.of(behind).items()]
+        for lease, leased in leases:
+            self.leases.end(lease, leased)
+        return behind, leases
+
+    def _firsts(self, offsets: Iterable[Offset]) -> dict[KeyQueue, Offset]:
+        """Return the first of these messages that is out of each ordering key."""
+        firsts: dict[KeyQueue, Offset] = {}
+        for offset in offsets:
+            queue = self.keys.of_out(offset)
+            if queue is not None:
+                firsts[queue] = min(offset, firsts.get(queue, offset))
+        return firsts
 
     # Outcomes
 
@@ -347,6 +510,12 @@ class Backlog:
         if not settling.failures:
             return
         self.failures.being_stored.difference_update(settling.failures)
+        if settling.taken_back:
+            self.failures.end_taking(settling.taken_back)
+            self._ids.taken_back |= {each: mark for each, mark in settling.taken_back.items() if each not in self.done}
+        if self.keys:
+            for offset in sorted((*settling.failures, *settling.taken_back)):
+                self.keys.take_back(offset)
         for offset, failures in settling.failures.items():
             if offset in self.done:  # retention took it meanwhile
                 continue
@@ -356,6 +525,8 @@ class Backlog:
                 self._hold_back(offset, wait, now, settling.failed_with[offset])
             elif offset < self.scan:  # else it is found dead when it is looked at
                 self.failures.die(offset)
+        if settling.taken_back:
+            self._go_on(self.keys.queues_of(settling.taken_back))  # those that failed may be lost meanwhile
 
     def not_stored(self, settling: Settling) -> None:
         """Let leases go on as they were: nothing of it is on disk."""
@@ -364,14 +535,22 @@ class Backlog:
         for offset in settling.failures:
             self._ids.nacks.discard(offset)
         self.failures.being_stored.difference_update(settling.failures)
+        self.failures.end_taking(settling.taken_back)
         for lease, offsets in settling.leases:
-            kept = [each for each in offsets if each not in self.done]
+            kept = [each for each in offsets if each not in self.done and not self._is_back(lease, each)]
             if kept:
                 self.leases.lease_again(lease, kept, lease.deadline)
+        for offset in sorted(settling.taken_back):
+            if self.keys.of_out(offset) is not None and self._is_free(offset):  # nor could it be settled itself
+                self._ids.overtaken.add(offset)
+                self.keys.take_back(offset)
+        if self.keys:
+            settled = [offset for _, offsets in settling.leases for offset in offsets]
+            self._go_on(self.keys.queues_of([*settled, *settling.taken_back]))
 
     def lose(self, offsets: Sequence[Offset]) -> None:
         """Note that messages do not exist any more."""
-        self.done.lose(offsets)
+        self.done.add_unstored(offsets)
         self._forget(offsets)
 
     def retain(self, oldest: Offset) -> int:
@@ -384,10 +563,13 @@ class Backlog:
         for offset in [each for each in self.leases.waiting if each < oldest]:
             self.leases.stop_waiting(offset)
         self.failures.retain(oldest)
-        self._ids.overtaken = {offset for offset in self._ids.overtaken if offset >= oldest}
+        self._ids.retain(oldest)
         self.done.raise_floor(oldest)
-        for offset in self.keys.below(oldest):
+        below = self.keys.below(oldest)
+        queues = self.keys.queues_of(below)
+        for offset in below:
             self._free_key(offset)
+        self._go_on(queues)
         return lost
 
     def _hold_back(self, offset: Offset, wait: Milliseconds, now: Milliseconds, holder: str | None = None) -> None:
@@ -398,16 +580,54 @@ class Backlog:
 
     def _forget(self, offsets: Sequence[Offset]) -> None:
         self.failures.are_done(offsets)
-        if self._ids.overtaken:
-            self._ids.overtaken.difference_update(offsets)
+        if self._ids.overtaken or self._ids.taken_back:
+            self._ids.forget(offsets)
         if self.keys:
             for offset in offsets:
                 self._free_key(offset)
 
     def _free_key(self, offset: Offset) -> None:
-        following = self.keys.end(offset, self.done.__contains__)
-        if following is not None:
-            heapq.heappush(self._ready, following)
+        queue = self.keys.end(offset, self.done.__contains__)
+        if queue is not None:
+            self._offer(queue)
+
+    def _offer(self, queue: KeyQueue, asks: KeyConsumer | None = None) -> None:
+        """Let the next message of an ordering key be given to whom it may be given; `asks` looks for itself."""
+        offset = queue.next
+        if offset is None or not self._is_free(offset):
+            return
+        if not queue.out:
+            heapq.heappush(self._ready, offset)
+        elif queue.consumer is not None and self._takes(queue, queue.consumer):
+            heapq.heappush(queue.consumer.ready, offset)
+            if queue.consumer is not asks:
+                queue.consumer.notify()
+
+    def _go_on(self, queues: Iterable[KeyQueue]) -> None:
+        """Let ordering keys go on of which messages were taken back or lost: what is held behind lost ones is done."""
+        for queue in queues:
+            for lease, held in self.leases.of([*self._acknowledged(queue)]).items():
+                self.leases.end(lease, held)
+                self.done.add_unstored(held)
+                self._forget(held)
+            self._offer(queue)
+
+    def _may_take(self, offset: Offset, queue: KeyQueue | None, consumer: KeyConsumer | None) -> bool:
+        """Return whether a consumer may be given a message that is to be given again; `queue`: of its key."""
+        if queue is not None and not (queue.next == offset and self._takes(queue, consumer)):
+            return False
+        return self._is_free(offset)
+
+    def _takes(self, queue: KeyQueue, consumer: KeyConsumer | None) -> bool:
+        """Return whether a consumer may have the next message of a key: not while a failure in it is being stored."""
+        return queue.takes(consumer) and not (queue.out and self.failures.has(next(reversed(queue.out))))
+
+    def _is_back(self, lease: HandOut, offset: Offset) -> bool:
+        """Return whether a message was, or is being, taken back while it was being settled by a lease of this run."""
+        queue = self.keys.get(offset)
+        if queue is None or self._ids.is_of_before(lease):
+            return False
+        return offset not in queue.out or offset in self.failures.being_taken
 
     def _is_free(self, offset: Offset) -> bool:
         in_hands = offset in self.leases or offset in self.done.being_stored or self.failures.has(offset)

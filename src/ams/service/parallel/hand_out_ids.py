@@ -18,10 +18,11 @@ from ams.core.cache import LruCache
 from ams.core.clock import Milliseconds
 from ams.core.names import Offset
 from ams.service.parallel.message_state import Done, Failures, HandOut, LeaseTable
-from ams.storage.cursors.acks import Progress
+from ams.storage.cursors.acks import Mark, Progress
 
 MOST_NOTED = 100_000
 """Messages whose ids are remembered; of settled ones the newer half at least. Repeated calls come soon."""
+NEVER = Mark(0, 0)
 
 
 class RestartGrace:
@@ -155,6 +156,8 @@ class HandOutIds:
         self.overtaken: set[Offset] = set()
         """Messages whose older ids count no more although no failure says so: they were taken back unused, or an id of
         the previous run has the lease again."""
+        self.taken_back = dict(progress.taken_back)
+        """Messages that were taken back as one before them in their ordering key failed: older ids count no more."""
         self.finishers = FinalIds(progress, before.grace_until)
         self.nacks: LruCache[Offset, str] = LruCache(MOST_NOTED)
         """Hand-out of the last nack of each message: the same nack again is answered as done."""
@@ -248,7 +251,9 @@ class HandOutIds:
             and not (self._failures.has_failed_out(offset) and offset < scan)  # it is being put aside
             and offset not in self._leases
             and offset not in self._failures.being_stored
+            and offset not in self._failures.being_taken
             and offset not in self.overtaken
+            and (given.run, given.number) > self.taken_back.get(offset, NEVER)
             and offset not in named.from_before
         )
         if not is_good:
@@ -257,12 +262,27 @@ class HandOutIds:
 
     def finish(self, leases: Iterable[tuple[HandOut, list[Offset]]]) -> None:
         """Note by which ids messages are finished that had several: exactly-once delivery."""
-        counts = self._failures.counts
-        if not (counts or self.overtaken):
+        counts, taken_back = self._failures.counts, self.taken_back
+        if not (counts or self.overtaken or taken_back):
             return
         for lease, offsets in leases:
-            several = [each for each in offsets if each in counts or each in self.overtaken]
+            several = [each for each in offsets if each in counts or each in self.overtaken or each in taken_back]
             self.finishers.note(several, lease.text, self.number)
+
+    def forget(self, offsets: Iterable[Offset]) -> None:
+        """Forget messages that are done."""
+        self.overtaken.difference_update(offsets)
+        for offset in offsets if self.taken_back else ():
+            self.taken_back.pop(offset, None)
+
+    def retain(self, oldest: Offset) -> None:
+        """Forget messages below an offset."""
+        self.overtaken = {offset for offset in self.overtaken if offset >= oldest}
+        self.taken_back = {offset: mark for offset, mark in self.taken_back.items() if offset >= oldest}
+
+    def is_of_before(self, lease: HandOut) -> bool:
+        """Return whether a lease is one of the previous run that was taken over."""
+        return read_hand_out(lease.text).run != self._run
 
     def late_of(self, named: NamedLeases) -> list[AckId]:
         """Return late ids, for other calls than acknowledgements: with exactly-once also finished ones."""

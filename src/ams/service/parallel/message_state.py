@@ -10,8 +10,9 @@ extended since: that is found out when its time comes.
 
 import heapq
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import NamedTuple
 
 from pyroaring import BitMap64
@@ -21,6 +22,10 @@ from ams.core.names import Offset
 from ams.core.offsets import Range, first_missing
 from ams.storage.cursors.acks import Progress
 
+MAX_OUT_OF_KEY = 10_000
+"""Messages of one ordering key that are out together: all of them are taken back when the first one fails."""
+NO_DEADLINE = Milliseconds(2**62)
+"""Of leases whose messages are acknowledged, while that is held."""
 SLOT = 100
 """Milliseconds: leases and waits that end within one slot are looked at together."""
 
@@ -84,8 +89,8 @@ class Done:
         else:
             self._above.add_range(begin, end)
 
-    def lose(self, offsets: Sequence[Offset]) -> None:
-        """Note that messages do not exist any more."""
+    def add_unstored(self, offsets: Sequence[Offset]) -> None:
+        """Note that messages are done, and store it with what was passed over."""
         self._passed += [(each, Offset(each + 1)) for each in offsets]
         self.add(offsets)
 
@@ -127,6 +132,8 @@ class Failures:
         self.counts = dict(counts)
         self.being_stored: set[Offset] = set()
         """Messages whose failure is being written; nobody has them until that is known."""
+        self.being_taken: Counter[Offset] = Counter()
+        """Messages behind some whose failure is being written, of their ordering key, by how many: nobody has them."""
         self.dead: list[Offset] = []
         """Messages to be put aside as dead letters. The sweeper takes them from here."""
         self.dying: set[Offset] = set()
@@ -161,11 +168,18 @@ class Failures:
         self.dying.add(offset)
 
     def has(self, offset: Offset) -> bool:
-        """Return whether nobody may have a message: its failure is being stored, or it is to be put aside."""
-        return offset in self.being_stored or offset in self.dying
+        """Return whether nobody may have a message: a failure is being stored, or it is to be put aside."""
+        return offset in self.being_stored or offset in self.dying or offset in self.being_taken
+
+    def end_taking(self, offsets: Collection[Offset]) -> None:
+        """Note that the failure is stored, or cannot be, for which messages are being taken back."""
+        for offset in offsets:
+            self.being_taken[offset] -= 1
+            if not self.being_taken[offset]:
+                del self.being_taken[offset]
 
     def has_any(self, offsets: Collection[int]) -> bool:
-        """Return whether `has` holds for one of these."""
+        """Return whether `has` holds for one of these, which have no ordering keys."""
         return not (self.being_stored.isdisjoint(offsets) and self.dying.isdisjoint(offsets))
 
     def are_done(self, offsets: Sequence[Offset]) -> None:
@@ -184,57 +198,163 @@ class Failures:
         self.dying = {offset for offset in self.dying if offset >= oldest}
 
 
+@dataclass(slots=True, eq=False)
+class KeyConsumer:
+    """Consumer to which ordering keys are bound while it has messages of them: a stream, or one pull."""
+
+    ready: list[Offset] = field(default_factory=list, init=False)
+    """A heap: the next messages of its keys, for it alone. One may be there twice, or be given or done by now."""
+
+    def notify(self) -> None:
+        """Hear that something is ready for it alone."""
+
+
+@dataclass(slots=True, eq=False)
+class KeyQueue:
+    """Messages of an ordering key that were looked at and are not done, in two parts that are in offset order."""
+
+    key: str
+    out: dict[Offset, None] = field(default_factory=dict)
+    """Those that its consumer has, or is about to get."""
+    rest: deque[Offset] = field(default_factory=deque)
+    """Those behind: the first is the next to be given. Some may be done, by ids of before a restart."""
+    consumer: KeyConsumer | None = None
+    """Who has `out`; None: nobody, or somebody who takes one message at a time."""
+
+    @property
+    def next(self) -> Offset | None:
+        """The next message to be given."""
+        return self.rest[0] if self.rest else None
+
+    def takes(self, consumer: KeyConsumer | None) -> bool:
+        """Return whether a consumer may have the next message, as far as others have none and it has not too many."""
+        if not self.out:
+            return True
+        return consumer is not None and consumer is self.consumer and len(self.out) < MAX_OUT_OF_KEY
+
+    def behind(self, offset: Offset) -> list[Offset]:
+        """Return what is out behind a message; nothing for one that is not out."""
+        if offset not in self.out:
+            return []
+        found = [*takewhile(lambda each: each != offset, reversed(self.out))]
+        return found[::-1]
+
+
 class OrderingKeys:
-    """Ordering keys under way: one message each, and those that it blocks."""
+    """Ordering keys: which message of each is next, and who may have it."""
 
     def __init__(self) -> None:
-        self._blocked: dict[str, deque[Offset]] = {}
-        self._key_of: dict[Offset, str] = {}
-        self.blocked = 0
+        self._queues: dict[str, KeyQueue] = {}
+        self._queue_of: dict[Offset, KeyQueue] = {}
+        """Of all messages that were looked at and are not done."""
+        self._resting = 0
+        self._bound = 0
+        """How many queues have something out."""
 
     def __bool__(self) -> bool:
-        return bool(self._key_of)
+        return bool(self._queues)
 
-    def begin(self, offset: Offset, key: str) -> bool:
-        """Let a message of a key be under way; False, and it is blocked, when another one is."""
-        blocked = self._blocked.get(key)
-        if blocked is not None:
-            blocked.append(offset)
-            self.blocked += 1
-            return False
-        self._blocked[key] = deque()
-        self._key_of[offset] = key
-        return True
+    @property
+    def blocked(self) -> int:
+        """How many messages are behind others of their keys: all but those next in a key of which nothing is out."""
+        return self._resting - (len(self._queues) - self._bound)
 
-    def end(self, offset: Offset, is_done: Callable[[Offset], bool]) -> Offset | None:
-        """End a message that is done; return the next one of its key that is not, which is under way now."""
-        key = self._key_of.pop(offset, None)
-        if key is None:
+    def get(self, offset: Offset) -> KeyQueue | None:
+        """Return the queue of a message; None: it has no key, was not looked at yet, or is done."""
+        return self._queue_of.get(offset)
+
+    def queues_of(self, offsets: Iterable[Offset]) -> set[KeyQueue]:
+        """Return the queues of messages."""
+        return {self._queue_of[each] for each in offsets if each in self._queue_of}
+
+    def of_out(self, offset: Offset) -> KeyQueue | None:
+        """Return the queue of a message that is out; None: it is not, or has no key."""
+        queue = self._queue_of.get(offset)
+        return queue if queue is not None and offset in queue.out else None
+
+    def add(self, offset: Offset, key: str) -> KeyQueue:
+        """Add a message that was not looked at before, behind all others of its key; return its queue."""
+        queue = self._queues.get(key)
+        if queue is None:
+            queue = self._queues[key] = KeyQueue(key)
+        queue.rest.append(offset)
+        self._queue_of[offset] = queue
+        self._resting += 1
+        return queue
+
+    def take(self, queue: KeyQueue, consumer: KeyConsumer | None, is_done: Callable[[Offset], bool]) -> None:
+        """Let a consumer have the next message of a key."""
+        if not queue.out:
+            self._bound += 1
+            queue.consumer = consumer
+        queue.out[queue.rest.popleft()] = None
+        self._resting -= 1
+        self._find_next(queue, is_done)
+
+    def take_back(self, offset: Offset) -> list[Offset]:
+        """Let a message that is out be the next again, with what is out behind it; return these."""
+        queue = self.of_out(offset)
+        if queue is None:
+            return []
+        behind = queue.behind(offset)
+        for each in (offset, *behind):
+            del queue.out[each]
+        queue.rest.extendleft(reversed((offset, *behind)))
+        self._resting += 1 + len(behind)
+        self._unbind(queue)
+        return behind
+
+    def end(self, offset: Offset, is_done: Callable[[Offset], bool]) -> KeyQueue | None:
+        """Forget a message that is done; return its queue if the next one of it may have to be given now."""
+        queue = self._queue_of.pop(offset, None)
+        if queue is None:
             return None
-        blocked = self._blocked[key]
-        while blocked:
-            following = blocked.popleft()
-            self.blocked -= 1
-            if not is_done(following):
-                self._key_of[following] = key
-                return following
-        del self._blocked[key]
-        return None
+        if offset in queue.out:
+            was_full = len(queue.out) >= MAX_OUT_OF_KEY
+            del queue.out[offset]
+            self._unbind(queue)
+            is_news = was_full or not queue.out
+        else:
+            is_news = queue.next == offset
+        if is_news:
+            self._find_next(queue, is_done)
+        if not (queue.out or queue.rest):
+            del self._queues[queue.key]
+        return queue if is_news and queue.rest else None
 
     def below(self, offset: Offset) -> Sequence[Offset]:
-        """Return the messages below an offset that are under way."""
-        return [each for each in self._key_of if each < offset]
+        """Return the messages below an offset. Looks at all."""
+        return sorted([each for each in self._queue_of if each < offset])
 
     def blocks_most(self) -> tuple[Offset, str, int] | None:
         """Return the message that blocks most, its key, and how many it blocks. Looks at all keys."""
         if not self.blocked:
             return None
-        found = [(offset, key, len(self._blocked[key])) for offset, key in self._key_of.items()]
-        return max(found, key=lambda each: each[2], default=None)
+        found = [(*_first_of(each), each.key) for each in self._queues.values()]
+        count, offset, key = max(found)
+        return offset, key, count
+
+    def _unbind(self, queue: KeyQueue) -> None:
+        if not queue.out:
+            self._bound -= 1
+            queue.consumer = None
+
+    def _find_next(self, queue: KeyQueue, is_done: Callable[[Offset], bool]) -> None:
+        """Pass by what is done, by ids of before a restart."""
+        while queue.rest and is_done(queue.rest[0]):
+            self._queue_of.pop(queue.rest.popleft(), None)
+            self._resting -= 1
+
+
+def _first_of(queue: KeyQueue) -> tuple[int, Offset]:
+    """Return how many messages are blocked of a key, and the first one that is not done."""
+    if queue.out:
+        return len(queue.rest), next(iter(queue.out))
+    return len(queue.rest) - 1, queue.rest[0]
 
 
 @dataclass(slots=True, eq=False)
-class Window:
+class Window(KeyConsumer):
     """Flow control of one stream: how many messages and bytes it may still have on lease."""
 
     messages: int
@@ -242,7 +362,11 @@ class Window:
     bytes: int
     """Negative when the last message was larger than the rest of the window."""
     freed: Callable[[], None] = lambda: None
-    """Is called when leases have ended."""
+    """Is called when leases have ended, or something is ready for this stream alone."""
+
+    def notify(self) -> None:
+        """Hear that something is ready for it alone."""
+        self.freed()
 
     @property
     def is_full(self) -> bool:
@@ -265,6 +389,11 @@ class HandOut:
     window: Window | None = None
     """Of the stream that has them; None: they are not on a stream."""
     slot: int = -1
+
+    @property
+    def is_held(self) -> bool:
+        """True if its messages are acknowledged, while earlier ones of their ordering keys are out."""
+        return self.deadline == NO_DEADLINE
 
 
 class LeaseTable:
@@ -294,8 +423,8 @@ class LeaseTable:
 
     @property
     def latest(self) -> Milliseconds | None:
-        """When the last lease ends; None while there is none. Looks at all hand-outs."""
-        return max((each.deadline for each in set(self._by_offset.values())), default=None)
+        """When the last lease ends by time; None while there is none. Looks at all hand-outs."""
+        return max((each.deadline for each in set(self._by_offset.values()) if not each.is_held), default=None)
 
     def get(self, offset: Offset) -> HandOut | None:
         """Return the hand-out by which a message is leased now."""
@@ -357,17 +486,27 @@ class LeaseTable:
         self.end(hand_out, offsets)
         self.lease_again(hand_out, offsets, deadline)
 
+    def hold(self, hand_out: HandOut, offsets: list[Offset]) -> None:
+        """Let the leases of some of a hand-out's messages not end by time, as an acknowledgement of them is held."""
+        self.end(hand_out, offsets)
+        self.lease_again(hand_out, offsets, NO_DEADLINE)
+
     def has_any(self, offsets: Collection[int]) -> bool:
         """Return whether one of these is leased or waits."""
         return not (self._by_offset.keys().isdisjoint(offsets) and self.waiting.keys().isdisjoint(offsets))
 
-    def below(self, offset: Offset) -> Mapping[HandOut, list[Offset]]:
-        """Return the messages below an offset that are leased."""
+    def of(self, offsets: Iterable[Offset]) -> Mapping[HandOut, list[Offset]]:
+        """Return those of some messages that are leased, by their hand-outs."""
         found: dict[HandOut, list[Offset]] = {}
-        for each, hand_out in self._by_offset.items():
-            if each < offset:
+        for each in offsets:
+            hand_out = self._by_offset.get(each)
+            if hand_out is not None:
                 found.setdefault(hand_out, []).append(each)
         return found
+
+    def below(self, offset: Offset) -> Mapping[HandOut, list[Offset]]:
+        """Return the messages below an offset that are leased."""
+        return self.of([each for each in self._by_offset if each < offset])
 
     def wait(self, offset: Offset, until: Milliseconds, holder: str | None = None) -> None:
         """Let a message wait until a time, also one that waits; `holder` had it when it failed."""
@@ -412,6 +551,8 @@ class LeaseTable:
         return [each for each in hand_out.offsets if self._by_offset.get(each) is hand_out]
 
     def _watch(self, hand_out: HandOut) -> None:
+        if hand_out.is_held:
+            return
         slot = -(-(hand_out.deadline + 1) // SLOT)
         if slot != hand_out.slot:
             hand_out.slot = slot

@@ -312,6 +312,7 @@ class OpenSubscriptions:
         left = subscription.ack_deadline_seconds * 1000
         if exactly_once:
             left = max(horizon.until - self._clock.wall(), 0) if horizon is not None else 0
+            left = min(left, since + LONGEST_LEASE - now)  # the time of day may have been set back
         until = Milliseconds(now + left)
         backlog = Backlog(
             progress,

@@ -6,6 +6,7 @@ Up to the first wait no `asyncio.timeout`, `TaskGroup` or `current_task`: `ams.h
 import asyncio
 import contextlib
 from collections.abc import Coroutine, Iterable, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import structlog
@@ -18,7 +19,7 @@ from ams.core.runs import runs_of, sizes
 from ams.service.delivering import Deliverer, Gone
 from ams.service.lookup import no_topic_is_a_conflict
 from ams.service.parallel.backlog import Backlog
-from ams.service.parallel.message_state import Window
+from ams.service.parallel.message_state import KeyConsumer, Window
 from ams.service.parallel.opening import OpenSubscription, OpenSubscriptions, WaitReason
 from ams.service.parallel.storing import Moved, Storer
 from ams.storage.log.base import Log
@@ -42,18 +43,20 @@ class Finder:
         self._opened = opened
         self._clock = clock
 
-    async def find(self, opened: OpenSubscription, most: int, max_bytes: int, holder: str) -> Sequence[Stored]:
+    async def find(
+        self, opened: OpenSubscription, most: int, max_bytes: int, holder: str, keys: KeyConsumer | None
+    ) -> Sequence[Stored]:
         """Return messages to give, in offset order: those that come again, and behind them as many new ones as fit.
 
         At least one, or at most so many bytes. Empty when there is nothing, or nothing was found within `SCAN_MS`: the
         next call goes on from there.
         """
-        again = await self._again(opened, most, max_bytes) if opened.backlog.is_again_ready else []
+        again = await self._again(opened, most, max_bytes, keys) if opened.backlog.has_again(keys) else []
         left = max_bytes - sizes(again)[0]
         if again and (len(again) == most or left <= 0):
             return again
         try:
-            new = await self._new(opened, most - len(again), left, holder)
+            new = await self._new(opened, most - len(again), left, holder, keys)
         except BaseException:
             opened.backlog.give_back(offsets_of(again))
             raise
@@ -64,9 +67,11 @@ class Finder:
             return again
         return [*again, *new]
 
-    async def _again(self, opened: OpenSubscription, most: int, max_bytes: int) -> list[Stored]:
+    async def _again(
+        self, opened: OpenSubscription, most: int, max_bytes: int, keys: KeyConsumer | None
+    ) -> list[Stored]:
         backlog, found = opened.backlog, []
-        offsets = backlog.again(most)
+        offsets = backlog.again(most, keys)
         left = max_bytes
         try:
             for begin, end in ranges_of(bitmap_of([(each, Offset(each + 1)) for each in offsets])):
@@ -89,7 +94,9 @@ class Finder:
         backlog.give_back([each for each in offsets if each not in taken])
         return found
 
-    async def _new(self, opened: OpenSubscription, most: int, max_bytes: int, holder: str) -> Sequence[Stored]:
+    async def _new(
+        self, opened: OpenSubscription, most: int, max_bytes: int, holder: str, keys: KeyConsumer | None
+    ) -> Sequence[Stored]:
         backlog, until = opened.backlog, self._clock.monotonic() + SCAN_MS
         many, room = most, max_bytes
         while backlog.may_scan(holder):
@@ -97,14 +104,16 @@ class Finder:
             read = await self._log.read(opened.topic, start, max_messages=many, max_bytes=room)
             if not read and not await self._is_hole(opened, start):
                 break
-            found = self._chosen(opened, read, most, max_bytes)
+            found = self._chosen(opened, read, most, max_bytes, keys)
             if found or self._clock.monotonic() >= until:
                 return found
             many, room = max(most, min(GROWTH_FACTOR * many, SLICE)), max(max_bytes, SLICE_BYTES)
             await asyncio.sleep(0)  # for the other requests
         return ()
 
-    def _chosen(self, opened: OpenSubscription, read: Sequence[Stored], most: int, max_bytes: int) -> Sequence[Stored]:
+    def _chosen(
+        self, opened: OpenSubscription, read: Sequence[Stored], most: int, max_bytes: int, keys: KeyConsumer | None
+    ) -> Sequence[Stored]:
         """Return which of the messages that were read may be given, as many as fit; what is behind was not seen."""
         backlog, now = opened.backlog, self._clock.monotonic()
         looks = opened.filter is not None or opened.options.enable_message_ordering
@@ -119,14 +128,14 @@ class Finder:
             for each in () if takes_all else run.messages:
                 if chosen and (len(chosen) == most or len(each.fragment) > left):
                     return chosen
-                if self._may_give(opened, each, now):
+                if self._may_give(opened, each, now, keys):
                     chosen.append(each)
                     left -= len(each.fragment)
                 backlog.done.scanned(Offset(each.offset + 1))
             backlog.done.scanned(run.end)
         return read if takes_all else chosen
 
-    def _may_give(self, opened: OpenSubscription, message: Stored, now: Milliseconds) -> bool:
+    def _may_give(self, opened: OpenSubscription, message: Stored, now: Milliseconds, keys: KeyConsumer | None) -> bool:
         backlog, (offset, _, fragment) = opened.backlog, message
         if not backlog.undone(offset, Offset(offset + 1)):
             return False
@@ -134,7 +143,7 @@ class Finder:
             backlog.done.pass_over(offset, Offset(offset + 1))
             return False
         key = ordering_key_of(fragment) if opened.options.enable_message_ordering else ""
-        return backlog.may_give(offset, key, now)
+        return backlog.may_give(offset, key, now, keys)
 
     async def _is_hole(self, opened: OpenSubscription, start: Offset) -> bool:
         bounds = await self._log.bounds(opened.topic)
@@ -170,6 +179,8 @@ class _Consumer(NamedTuple):
     held_for: str | None
     lease_ms: Milliseconds
     window: Window | None
+    keys: KeyConsumer | None
+    """To which ordering keys are bound; None: it takes one message of each."""
 
 
 class Puller:
@@ -195,15 +206,21 @@ class Puller:
         max_bytes: int | None = None,
         seconds: int | None = None,
         window: Window | None = None,
+        one_of_each_key: bool = False,
     ) -> Sequence[Lot]:
         """Lease up to `most` messages to a consumer for so many `seconds`, None: for the subscription's deadline.
 
-        `window` is that of the stream they go to. `holder` names the consumer, whose share is bounded; `held_for` is
+        `window` is that of the stream they go to. Of an ordering key a stream gets more while it has some; what another
+        pull has of a key is to be settled before. `holder` names the consumer, whose share is bounded; `held_for` is
         the `project` of `Deliverer.pull`, and `wait` and `max_bytes` are as there.
         """
         limit = max_bytes or self._deliverer.max_bytes
         length = Milliseconds((seconds or subscription.ack_deadline_seconds) * 1000)
-        consumer = _Consumer(holder, held_for, length, window)
+        keys: KeyConsumer | None = window
+        options = subscription.parallel
+        if keys is None and options is not None and options.enable_message_ordering and not one_of_each_key:
+            keys = KeyConsumer()
+        consumer = _Consumer(holder, held_for, length, window, keys)
         with no_topic_is_a_conflict:
             while True:
                 opened = await self._opened.use(subscription, project)
@@ -226,7 +243,7 @@ class Puller:
         max_bytes = min(max_bytes, opened.backlog.room_bytes(consumer.holder))
         if most <= 0 or max_bytes <= 0:
             return ()
-        messages = await self._finder.find(opened, most, max_bytes, consumer.holder)
+        messages = await self._finder.find(opened, most, max_bytes, consumer.holder, consumer.keys)
         if opened.backlog.failures.dead:
             self._opened.note_due(opened)
         return await self._lease(opened, messages, consumer)
@@ -322,7 +339,13 @@ class Puller:
 def _by_attempt(backlog: Backlog, messages: Sequence[Stored]) -> Iterable[tuple[int, Sequence[Stored]]]:
     if not backlog.failures.counts:
         return [(1, messages)]
+    if backlog.keys:  # they are answered in order
+        return [(attempt, [*some]) for attempt, some in groupby(messages, lambda each: _attempt_of(backlog, each))]
     lots: dict[int, list[Stored]] = {}
     for each in messages:
-        lots.setdefault(backlog.failures.attempt_of(each.offset), []).append(each)
+        lots.setdefault(_attempt_of(backlog, each), []).append(each)
     return lots.items()
+
+
+def _attempt_of(backlog: Backlog, message: Stored) -> int:
+    return backlog.failures.attempt_of(message.offset)

@@ -8,11 +8,12 @@ Up to the first wait no `asyncio.timeout`, `TaskGroup` or `current_task`: `ams.h
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TypeVar
 
 from ams.access.admission import Caller
-from ams.core.ack_ids import MAX_ACK_DEADLINE, AckId, AckIds, NeverGiven, slices_of
+from ams.core.ack_ids import MAX_ACK_DEADLINE, AckId, AckIds, NeverGiven, in_order_of_hand_outs, slices_of
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import AckTimeout, InvalidInput
 from ams.core.names import ProjectName, SubscriptionId, SubscriptionName
@@ -27,7 +28,7 @@ from ams.storage.registry.records import Subscription
 
 SLICE = 1000
 """Ids that are looked up in one turn of the event loop."""
-LATE = "ack timeout"
+LATE, OUT_OF_ORDER = "ack timeout", "ack out of order"
 SHOWN_IDS = 100
 """Ids that an error names at most: clients that want to know of each send no more at a time."""
 
@@ -39,9 +40,10 @@ Look = Callable[[Backlog, AckIds, Milliseconds], T]
 class LateIds(AckTimeout):
     """Some ids came after their deadline, or count no more; what was asked for the others is done."""
 
-    def __init__(self, message: str, ids: Sequence[AckId]) -> None:
+    def __init__(self, message: str, ids: Sequence[AckId], out_of_order: AbstractSet[AckId] = frozenset()) -> None:
+        """`out_of_order` are those that came too soon: they count when earlier messages of their keys are done."""
         super().__init__(message)
-        self.ids = ids
+        self.ids, self.out_of_order = ids, out_of_order
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +57,25 @@ class Settler:
     clock: Clock
 
     async def acknowledge(self, subscription: Subscription, project: ProjectName, ids: AckIds) -> None:
-        """Acknowledge each of these; durable when it returns.
+        """Acknowledge each of these; durable when it returns, but for those behind others of their keys that are out.
 
         Raises `NeverGiven` for ids that were never given, `InvalidInput` for one that cannot be read, and nothing is
-        done. Raises `LateIds`, naming them, when some came after their deadline: the others are acknowledged.
+        done. Raises `LateIds`, naming them, when some came after their deadline, or with exactly-once delivery before
+        those of earlier messages of their keys: the others are acknowledged.
         """
-        late = await self._settled(subscription, project, ids, Backlog.acknowledge)
+        out_of_order: set[AckId] = set()
+
+        def acknowledge(backlog: Backlog, ids: AckIds, now: Milliseconds) -> Settling:
+            settling = backlog.acknowledge(ids, now)
+            out_of_order.update(settling.out_of_order)
+            return settling
+
+        options = subscription.parallel
+        if options is not None and options.enable_message_ordering and not _are_few(ids):
+            ids = in_order_of_hand_outs(ids)  # in parts, of which none is to be out of order for a later one
+        late = await self._settled(subscription, project, ids, acknowledge)
         self.deliverer.counts.note_acknowledgement(subscription.id)
-        _refuse_late(late)
+        _refuse(late, out_of_order)
 
     async def nack(
         self,
@@ -84,7 +97,7 @@ class Settler:
                 opened.note(verdict, settling)
             return settling
 
-        _refuse_late(await self._settled(subscription, project, ids, settle))
+        _refuse(await self._settled(subscription, project, ids, settle))
 
     async def refuse(
         self, subscription: Subscription, project: ProjectName, ids: AckIds, wait: Milliseconds, verdict: Verdict
@@ -114,7 +127,7 @@ class Settler:
             opened, counted_no_more = await self._looked_up(subscription, project, some, extend)
             late += counted_no_more
             self.opened.note_due(opened)
-        _refuse_late(late)
+        _refuse(late)
 
     async def give_back(self, subscription: Subscription, project: ProjectName, ids: AckIds) -> None:
         """Let messages be given again at once, without counting a failure, storing nothing. Raises as `acknowledge`."""
@@ -123,7 +136,7 @@ class Settler:
             opened, counted_no_more = await self._looked_up(subscription, project, some, Backlog.release)
             opened.wake_served()
             late += counted_no_more
-        _refuse_late(late)
+        _refuse(late)
 
     def release(self, subscription: SubscriptionId, ids: AckIds) -> Sequence[AckId]:
         """Do what `give_back` does, of a subscription that is used here; return the ids that count no more."""
@@ -216,12 +229,13 @@ def _are_few(ids: AckIds) -> bool:
     return len(ids) <= SLICE and sum(map(len, ids.values())) <= SLICE
 
 
-def _refuse_late(late: Sequence[AckId]) -> None:
+def _refuse(late: Sequence[AckId], out_of_order: AbstractSet[AckId] = frozenset()) -> None:
     if not late:
         return
+    reason = OUT_OF_ORDER if out_of_order >= set(late) else LATE
     shown = ", ".join([f"{each.offset}-{each.hand_out}" for each in late[:SHOWN_IDS]])
     more = f" and {len(late) - SHOWN_IDS} more" if len(late) > SHOWN_IDS else ""
-    raise LateIds(f"{LATE}: {shown}{more}", late)
+    raise LateIds(f"{reason}: {shown}{more}", late, out_of_order)
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ class Storer:
     async def store(self, opened: OpenSubscription, settling: Settling, horizon: Horizon | None = None) -> None:
         """Store it, with what was passed over by now, and up to where messages may be out. Raises likewise."""
         backlog, passed = opened.backlog, opened.backlog.done.take_passed()
-        change = Change([*passed, *_ranges(settling.done)], settling.failures, horizon)
+        change = Change([*passed, *_ranges(settling.done)], settling.failures, horizon, settling.taken_back)
         try:
             is_stored = await self._cursors.settle(opened.subscription.id, backlog.epoch, backlog.run, change)
         except BaseException:

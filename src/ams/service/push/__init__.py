@@ -1,4 +1,4 @@
-"""The use cases of push delivery: configurations, who delivers what, its state, and dead letters.
+"""The use cases of push delivery: configurations, who delivers what, and its state.
 
 pushing         configurations: checked, stored, verified; secrets replaced, and status shown
 assignment      which subscriptions are delivered, by which process, and how that goes

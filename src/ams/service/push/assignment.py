@@ -17,8 +17,7 @@ from ams.storage.registry.push import Pushed
 from ams.storage.registry.registry import Registry
 from ams.wire.push import WorkerState
 
-Secrets = Mapping[SubscriptionId, Sequence[str]]
-"""Secrets that deliveries are signed with, newest first."""
+Secrets = Mapping[SubscriptionId, Sequence[str]]  # secrets that deliveries are signed with, newest first
 Tokens = Mapping[Claim, str]
 
 
@@ -38,10 +37,8 @@ class Assignment:
 
     registry: Registry
     leases: Leases
-    live: Callable[[SubscriptionId], WorkerState | None] | None = None
-    """Returns the state of a worker of this process."""
-    secrets: Callable[[], Awaitable[Secrets]] | None = None
-    """Returns the valid ones of all subscriptions."""
+    live: Callable[[SubscriptionId], WorkerState | None] | None = None  # returns the state of a worker of this process
+    secrets: Callable[[], Awaitable[Secrets]] | None = None  # returns the valid ones of all subscriptions
     tokens: Callable[[Iterable[PushConfig]], Awaitable[Tokens]] | None = None
     """Returns those that configurations ask for."""
     _known: _Targets = _Targets((), {}, {}, ())  # immutable

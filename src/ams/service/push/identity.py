@@ -27,8 +27,7 @@ from ams.core.push_config import PushConfig
 from ams.storage.registry.keys import PUSH, SigningKey, SigningKeyRecords
 
 ALGORITHM = "RS256"
-LIVES_SECONDS, RENEWED_SECONDS = 3600, 1800
-"""How long a token is good, and when it is replaced."""
+LIVES_SECONDS, RENEWED_SECONDS = 3600, 1800  # how long a token is good, and when it is replaced
 _BITS, _EXPONENT, _ID_LENGTH = 2048, 65537, 40
 
 logger = structlog.get_logger("ams.push")
@@ -69,9 +68,7 @@ class PushIdentity:
 
     def __init__(self, records: SigningKeyRecords, issuer: str, clock: Clock) -> None:
         """`issuer` is the URL that receivers know the installation by, without a slash at its end."""
-        self.issuer = issuer
-        self._records = records
-        self._clock = clock
+        self.issuer, self._records, self._clock = issuer, records, clock
         self._key: _Key | None = None
         self._making = asyncio.Lock()
         self._tokens: dict[Claim, _Token] = {}

@@ -38,10 +38,8 @@ NO_WORKER = "Push functionality is currently unavailable"
 UNREACHABLE = "Push server is currently unavailable"
 """The status while a push server does not answer (HTTP contract 13.6)."""
 SERVING = "SERVING"
-FIRST_WORKER = UserName("push_worker_0")
-"""By convention (HTTP contract 13.5)."""
-KEEP_SECONDS = 86_400
-"""How long the previous secret stays valid by default."""
+FIRST_WORKER = UserName("push_worker_0")  # by convention (HTTP contract 13.5)
+KEEP_SECONDS = 86_400  # how long the previous secret stays valid by default
 MAX_KEEP_SECONDS = 30 * 86_400
 NOT_HTTP = "Subscription is not in http push mode"
 UNVERIFIED, INACTIVE, UNKNOWN = "unverified", "inactive", "unknown"
@@ -58,34 +56,27 @@ class PushServer(Protocol):
 
     async def status(self, path: str) -> str:
         """Return how the delivery of a subscription goes; `path` is its resource name."""
-        ...
 
     async def deactivated(self, path: str) -> str:
         """Return the outcome for the delivery of a subscription that was deleted. Raises no `AmsError`."""
-        ...
 
     async def health(self, *, details: bool) -> str:
         """Return the health of the server itself; with `details`, as its transport words it (HTTP contract 14.5)."""
-        ...
 
     async def settle(self) -> None:
         """Follow changed configurations at once; what fails is tried again later. Raises no `AmsError`."""
-        ...
 
 
 class NoPushServer:
     """Stands where no push server is connected: nothing is delivered, and every answer says so."""
 
     async def status(self, path: str) -> str:
-        """Return that there is no push server."""
         return UNREACHABLE
 
     async def deactivated(self, path: str) -> str:
-        """Return that there is no push server."""
         return UNREACHABLE
 
     async def health(self, *, details: bool) -> str:
-        """Return that there is no push server."""
         return "No push server is connected" if details else UNREACHABLE
 
     async def settle(self) -> None:
@@ -97,8 +88,7 @@ class Leaseholders:
 
     def __init__(self, assignment: Assignment, settle: Callable[[], Awaitable[None]]) -> None:
         """`settle` lets the workers in this process look at once; others do so within two seconds."""
-        self._assignment = assignment
-        self._settle = settle
+        self._assignment, self._settle = assignment, settle
 
     async def status(self, path: str) -> str:
         """Return that no worker reports on a subscription (`Pushing.status` asks those first)."""
@@ -129,12 +119,10 @@ class Pushing:
     enabled: bool = False
     worker_token: str = ""
     """The token of the user who delivers (HTTP contract 13.5); empty: it is the service's own, `push_worker_0`."""
-    endpoints: EndpointCheck | None = None
-    """Asks endpoints for their hash; not None when push is enabled."""
+    endpoints: EndpointCheck | None = None  # asks endpoints for their hash; not None when push is enabled
     server: PushServer = NoPushServer()
     assignment: Assignment | None = None
-    takes_parallel: bool = True
-    """True if the push server delivers parallel subscriptions; one over gRPC does not."""
+    takes_parallel: bool = True  # True if the push server delivers parallel subscriptions; one over gRPC does not
     local_http: bool = False
     check_slots: CheckSlots = field(default_factory=CheckSlots)
 
@@ -313,11 +301,9 @@ def _require_endpoint(config: PushConfig | None) -> None:
 class PushStatus:
     """How a delivery goes."""
 
-    text: str
-    """`pushStatus` of the subscription; empty for one that is not verified."""
+    text: str  # `pushStatus` of the subscription; empty for one that is not verified
     state: str
-    backlog: int | None
-    """Messages that are not acknowledged; None without the topic."""
+    backlog: int | None  # messages that are not acknowledged; None without the topic
     worker: WorkerState | None
 
 

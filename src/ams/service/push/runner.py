@@ -34,14 +34,10 @@ from ams.storage.cursors.base import Cursors, TopicOffset
 from ams.storage.registry.records import Subscription
 from ams.storage.registry.registry import Registry
 
-DRAIN_SECONDS = 4.0
-"""Deliveries under way may take so long to end when the service stops."""
-SETTLE_SECONDS = 2.0
-"""A request that changed a configuration waits so long for the workers to have heard of it."""
-LOOK_SECONDS = 4.0
-"""How soon a cursor that another node moved is noticed."""
-LONGEST_WAIT_SECONDS = 3600.0
-"""An idle worker looks at its cursor once an hour, beside when it is woken."""
+DRAIN_SECONDS = 4.0  # deliveries under way may take so long to end when the service stops
+SETTLE_SECONDS = 2.0  # a request that changed a configuration waits so long for the workers to have heard of it
+LOOK_SECONDS = 4.0  # how soon a cursor that another node moved is noticed
+LONGEST_WAIT_SECONDS = 3600.0  # an idle worker looks at its cursor once an hour, beside when it is woken
 HOLDER = "push"
 
 logger = structlog.get_logger("ams.push")
@@ -54,10 +50,7 @@ class PushRunner:
         self, assignment: Assignment, workers: Workers, tally: Tally, moves: "Moves | None" = None, *, holder: str = ""
     ) -> None:
         """`tally` observes the workers; `moves` where other nodes move cursors; `holder`: a unique name, or made."""
-        self.workers = workers
-        self.tally = tally
-        self._assignment = assignment
-        self._moves = moves
+        self.workers, self.tally, self._assignment, self._moves = workers, tally, assignment, moves
         self._holding = Holding(workers, self._heartbeat, random.Random(), holder=holder)  # noqa: S311  # for pauses
         self._beats: asyncio.Task[None] | None = None
 
@@ -93,8 +86,7 @@ class Moves:
     """Wakes the pulls of subscriptions whose cursors another node moved, as by a seek: their workers wait here."""
 
     def __init__(self, cursors: Cursors, deliverer: Deliverer) -> None:
-        self._cursors = cursors
-        self._deliverer = deliverer
+        self._cursors, self._deliverer = cursors, deliverer
         self._known: Mapping[SubscriptionId, TopicOffset] = {}
         self.rounds = Rounds("moves of cursors", LOOK_SECONDS, self.look, partial(logger.debug, "push.moves_unknown"))
 
@@ -117,7 +109,6 @@ class EnginesUpstream:
     hand_outs: HandOuts | None = None
 
     async def pull(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[Pulled]:
-        """Return the next messages; waits until there is one."""
         with _as_upstream_errors():
             subscription = await _subscription_of(self.registry, target)
             until = asyncio.get_running_loop().time() + LONGEST_WAIT_SECONDS
@@ -127,7 +118,6 @@ class EnginesUpstream:
         return _pulled(found)
 
     async def acknowledge(self, target: Target, last: Pulled) -> None:
-        """Acknowledge everything up to `last`."""
         with _as_upstream_errors():
             subscription = await _subscription_of(self.registry, target)
             try:
@@ -191,7 +181,6 @@ class EngineHandOuts:
     working: Working
 
     async def lease(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[HandOut]:
-        """Lease messages that are there now."""
         with _as_upstream_errors():
             try:
                 lots = await self._pull(target, max_messages, max_bytes)
@@ -204,7 +193,7 @@ class EngineHandOuts:
         subscription, project = await self._found(target)
         try:
             return await self.working.puller.pull(
-                subscription, most, project=project, holder=HOLDER, wait=True, max_bytes=max_bytes
+                subscription, most, project=project, holder=HOLDER, wait=True, max_bytes=max_bytes, one_of_each_key=True
             )
         except Moved as error:
             raise Away(error.message) from error
@@ -218,25 +207,21 @@ class EngineHandOuts:
             )
 
     async def extend(self, target: Target, hand_out: HandOut, seconds: int) -> None:
-        """Extend leases."""
         with _settling():
             subscription, project = await self._found(target)
             await self.working.settler.extend(subscription, project, _ids(hand_out), seconds, holder=HOLDER)
 
     async def acknowledge(self, target: Target, hand_out: HandOut) -> None:
-        """Acknowledge messages."""
         with _settling():
             subscription, project = await self._found(target)
             await self.working.settler.acknowledge(subscription, project, _ids(hand_out))
 
     async def fail(self, target: Target, hand_out: HandOut, wait: Milliseconds, verdict: Verdict) -> None:
-        """Let messages fail."""
         with _settling():
             subscription, project = await self._found(target)
             await self.working.settler.refuse(subscription, project, _ids(hand_out), wait, verdict)
 
     def release(self, target: Target, hand_out: HandOut) -> None:
-        """Let messages be leased again."""
         with contextlib.suppress(InvalidInput):  # the topic was made anew
             self.working.settler.release(SubscriptionId(target.id), _ids(hand_out))
 

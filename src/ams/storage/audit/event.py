@@ -3,10 +3,12 @@
 import re
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
 from ams.core.clock import Milliseconds, publish_time
+from ams.core.names import new_uuid
 from ams.wire.service import Line
 
 DONE, REFUSED, FAILED = "done", "refused", "failed"  # carried out, refused (4xx), or not possible now (5xx)
@@ -43,6 +45,14 @@ def result_of(code: int) -> str:
     if code < 400:
         return DONE
     return REFUSED if code < 500 else FAILED
+
+
+def new_event(
+    at: Milliseconds, service: str, action: str, resource: str, *, code: int = 200, **said: str
+) -> AuditEvent:
+    """Return an event with a new id and the result that the status says; `said` are its other texts, if not empty."""
+    texts: dict[str, Any] = {"actor": "", "address": "", "result": result_of(code), **said}
+    return AuditEvent(id=new_uuid(), at=at, service=service, action=action, resource=resource, code=code, **texts)
 
 
 def fitting(event: AuditEvent) -> AuditEvent:

@@ -26,13 +26,12 @@ from functools import partial
 
 import structlog
 
-from ams.core.attempts import Attempts
 from ams.core.clock import DAY, Clock, Milliseconds, publish_time
 from ams.core.errors import OUTCOME_UNKNOWN, AmsError
-from ams.core.names import new_uuid
+from ams.core.rate import Attempts
 from ams.core.retention_clock import RetentionClock
 from ams.core.supervisor import Rounds, Supervisor
-from ams.storage.audit.event import DONE, FAILED, LOGIN, AuditEvent, fitting, read, result_of, written
+from ams.storage.audit.event import DONE, FAILED, LOGIN, AuditEvent, fitting, new_event, read, written
 from ams.storage.audit.records import AuditRecords
 from ams.storage.free_space import UNLIMITED, FreeSpace
 
@@ -414,9 +413,7 @@ class _Repeats:
     """
 
     def __init__(self, field: str, each: int, *, are_changes: bool = False) -> None:
-        self._field = field
-        self._each = each
-        self._are_changes = are_changes
+        self._field, self._each, self._are_changes = field, each, are_changes
         self._minutes: dict[tuple[str, ...], _Minute] = {}
 
     def is_first(self, event: AuditEvent) -> bool:
@@ -469,10 +466,7 @@ class FailedLogins:
     """Records logins that failed, of one service. `attempts` has the limit, and counts."""
 
     def __init__(self, service: str, trail: Trail, attempts: Attempts, clock: Clock) -> None:
-        self._service = service
-        self._trail = trail
-        self._clock = clock
-        self.attempts = attempts
+        self._service, self._trail, self._clock, self.attempts = service, trail, clock, attempts
 
     @property
     def failures(self) -> int:
@@ -490,8 +484,8 @@ class FailedLogins:
         self, address: str, *, code: int, reason: str, resource: str, actor: str = "", request: str = ""
     ) -> None:
         """Record one that was refused for the limit, which does not count against the address again."""
-        event = AuditEvent(
-            id=new_uuid(), at=self._clock.wall(), service=self._service, action=LOGIN, resource=resource,
-            actor=actor, address=address, code=code, result=result_of(code), reason=reason, request=request,
+        event = new_event(
+            self._clock.wall(), self._service, LOGIN, resource, code=code, actor=actor, address=address,
+            reason=reason, request=request,
         )  # fmt: skip
         await self._trail.record(event)

@@ -16,11 +16,12 @@ generation. Everything above the floor is here, and checked by `tests/storage/cu
     failure     a nack, or a deadline that passed
     epoch       raised by each seek
     run         raised each time a process takes a subscription over: the process before can store nothing any more
+    taken back  ids of a message that count no more, as an earlier one of its ordering key failed
     horizon     what may be out after a crash, where a message that is out must not be given to another
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol, overload
+from typing import NamedTuple, Protocol, TypeVar, overload
 
 from pyroaring import BitMap64
 
@@ -30,6 +31,7 @@ from ams.core.offsets import Range, bitmap_of, first_missing
 from ams.storage.cursors.base import Cursors
 
 _NO_END = 2**64 - 1
+T = TypeVar("T")
 
 
 class Horizon(NamedTuple):
@@ -37,6 +39,13 @@ class Horizon(NamedTuple):
 
     below: Offset
     until: Milliseconds  # wall time at which the last lease given ends at the latest
+
+
+class Mark(NamedTuple):
+    """Newest hand-out that there was at a moment: ids of it and of all before count no more."""
+
+    run: int
+    number: int
 
 
 class Progress(NamedTuple):
@@ -48,6 +57,7 @@ class Progress(NamedTuple):
     done: BitMap64  # offsets above the floor that are done; the floor itself never is
     failures: Mapping[Offset, int]  # how often offsets that are not done failed; only those that did
     horizon: Horizon | None = None  # None as well when everything below it is done
+    taken_back: Mapping[Offset, Mark] = {}  # when offsets that are not done were taken back last; only those that were
 
 
 class Change(NamedTuple):
@@ -56,6 +66,7 @@ class Change(NamedTuple):
     done: Sequence[Range] = ()
     failures: Mapping[Offset, int] = {}  # the new counts
     horizon: Horizon | None = None  # the least the horizon must reach; None: it stays
+    taken_back: Mapping[Offset, Mark] = {}  # the new marks
 
 
 class Acks(Protocol):
@@ -94,36 +105,34 @@ def joined(changes: Iterable[Change]) -> Change:
     done: list[Range] = []
     failures: dict[Offset, int] = {}
     horizon: Horizon | None = None
+    taken_back: dict[Offset, Mark] = {}
     for each in changes:
         done += each.done
         failures |= each.failures
         horizon = farther(horizon, each.horizon)
-    return Change(done, failures, horizon)
+        taken_back |= each.taken_back
+    return Change(done, failures, horizon, taken_back)
 
 
 def settled(progress: Progress, change: Change) -> Progress:
     """Store a change: the floor moves up over all that is done. Without a change, returns the same object."""
-    done, failures = progress.done, progress.failures
+    done, failures, taken_back = progress.done, progress.failures, progress.taken_back
     asked = bitmap_of(change.done)
     asked.remove_range(0, progress.floor)
     asked -= done
     if asked:
         done = done | asked
-        failures = _without(failures, asked)
+        failures, taken_back = _without(failures, asked), _without(taken_back, asked)
     floor = first_missing(done, progress.floor)
     if floor > progress.floor:
         done.remove_range(0, floor)
-    counts = {
-        offset: count
-        for offset, count in change.failures.items()
-        if offset >= floor and offset not in done and failures.get(offset) != count
-    }
-    if counts:
-        failures = {**failures, **counts}
+    failures = _with(failures, change.failures, floor, done)
+    taken_back = _with(taken_back, change.taken_back, floor, done)
     horizon = _above(farther(progress.horizon, change.horizon), floor)
-    if not asked and failures is progress.failures and horizon == progress.horizon:
+    is_same = failures is progress.failures and taken_back is progress.taken_back and horizon == progress.horizon
+    if not asked and is_same:
         return progress
-    return Progress(floor, progress.epoch, progress.run, done, failures, horizon)
+    return Progress(floor, progress.epoch, progress.run, done, failures, horizon, taken_back)
 
 
 def sought(progress: Progress, floor: Offset, epoch: int, done: BitMap64 | None = None) -> Progress:
@@ -151,7 +160,9 @@ def retained(progress: Progress, oldest: Offset) -> Progress:
     done = progress.done.copy()
     done.remove_range(0, floor)
     failures = {offset: count for offset, count in progress.failures.items() if offset >= floor}
-    return progress._replace(floor=floor, done=done, failures=failures, horizon=_above(progress.horizon, floor))
+    taken_back = {offset: mark for offset, mark in progress.taken_back.items() if offset >= floor}
+    horizon = _above(progress.horizon, floor)
+    return progress._replace(floor=floor, done=done, failures=failures, horizon=horizon, taken_back=taken_back)
 
 
 def ended(progress: Progress, end: Offset) -> Progress:
@@ -159,13 +170,15 @@ def ended(progress: Progress, end: Offset) -> Progress:
     done = progress.done.copy()
     done.remove_range(end, _NO_END)
     failures = {offset: count for offset, count in progress.failures.items() if offset < end}
-    kept = progress._replace(floor=min(progress.floor, end), done=done, failures=failures)
+    taken_back = {offset: mark for offset, mark in progress.taken_back.items() if offset < end}
+    floor = min(progress.floor, end)
+    kept = progress._replace(floor=floor, done=done, failures=failures, taken_back=taken_back)
     return progress if kept == progress else kept
 
 
 def remembers_nothing(progress: Progress) -> bool:
     """Say whether floor, epoch and run are all there is."""
-    return not (progress.done or progress.failures or progress.horizon)
+    return not (progress.done or progress.failures or progress.horizon or progress.taken_back)
 
 
 def is_parallel(progress: Progress) -> bool:
@@ -175,7 +188,8 @@ def is_parallel(progress: Progress) -> bool:
 
 def copied(progress: Progress) -> Progress:
     """Return a copy that its owner may change."""
-    return progress._replace(done=progress.done.copy(), failures=dict(progress.failures))
+    failures, taken_back = dict(progress.failures), dict(progress.taken_back)
+    return progress._replace(done=progress.done.copy(), failures=failures, taken_back=taken_back)
 
 
 @overload
@@ -193,15 +207,25 @@ def _above(horizon: Horizon | None, floor: Offset) -> Horizon | None:
     return horizon if horizon is not None and horizon.below > floor else None
 
 
-def _without(failures: Mapping[Offset, int], done: BitMap64) -> Mapping[Offset, int]:
+def _with(known: Mapping[Offset, T], new: Mapping[Offset, T], floor: Offset, done: BitMap64) -> Mapping[Offset, T]:
+    """Add what is said of offsets that are not done; without news, returns the same object."""
+    added = {
+        offset: value
+        for offset, value in new.items()
+        if offset >= floor and offset not in done and known.get(offset) != value
+    }
+    return {**known, **added} if added else known
+
+
+def _without(known: Mapping[Offset, T], done: BitMap64) -> Mapping[Offset, T]:
     """Leave out the offsets that are done, looking at the fewer of both."""
-    if len(done) < len(failures):
-        gone = [Offset(each) for each in done if each in failures]
+    if len(done) < len(known):
+        gone = [Offset(each) for each in done if each in known]
     else:
-        gone = [each for each in failures if each in done]
+        gone = [each for each in known if each in done]
     if not gone:
-        return failures
-    left = dict(failures)
+        return known
+    left = dict(known)
     for each in gone:
         del left[each]
     return left

@@ -6,31 +6,34 @@ MessagePack array. A *delta* holds what a change added; an
 written together with them. Each entry names its epoch: one of another epoch than the cursor's is of before a seek and
 counts for nothing, so a seek needs to write nothing here.
 
-    1  delta   [epoch, ranges, failures, horizon]     ranges: gap, length, gap, length, ... upwards from 0
-    2  image   [epoch, bitmap, failures, horizon]     bitmap: `ams.core.offsets.packed`
+    3  delta   [epoch, ranges, failures, horizon, taken back]     ranges: gap, length, gap, length, ... upwards from 0
+    4  image   [epoch, bitmap, failures, horizon, taken back]     bitmap: `ams.core.offsets.packed`
 
-    failures   gap, count, gap, count, ... upwards from 0, the gap from the offset before
-    horizon    [below, until], or null: as before in a delta, none in an image
+    failures     gap, count, gap, count, ... upwards from 0, the gap from the offset before
+    horizon      [below, until], or null: as before in a delta, none in an image
+    taken back   of each newest hand-out one list: run, number, and the messages taken back then, as ranges
 """
 
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
+from pyroaring import BitMap64
 
 from ams.core.clock import Milliseconds
 from ams.core.names import Offset
 from ams.core.offsets import Range, packed, ranges_of, unpacked
 from ams.storage.cursors import acks
-from ams.storage.cursors.acks import Change, Horizon, Progress
+from ams.storage.cursors.acks import Change, Horizon, Mark, Progress
 
 MAX_DELTAS = 256
 MAX_DELTA_BYTES = 256 << 10
 """With more deltas than that, or more bytes of them, an image is written in their place: a start is to read little."""
-_DELTA, _IMAGE = b"\x01", b"\x02"
+_DELTA, _IMAGE = b"\x03", b"\x04"
 _HEAD = 5
+T = TypeVar("T")
 
 
 class _Delta(msgspec.Struct, array_like=True, frozen=True):
@@ -38,6 +41,7 @@ class _Delta(msgspec.Struct, array_like=True, frozen=True):
     ranges: list[int]
     failures: list[int]
     horizon: tuple[int, int] | None
+    taken_back: list[list[int]]
 
 
 class _Image(msgspec.Struct, array_like=True, frozen=True):
@@ -45,6 +49,7 @@ class _Image(msgspec.Struct, array_like=True, frozen=True):
     bitmap: bytes
     failures: list[int]
     horizon: tuple[int, int] | None
+    taken_back: list[list[int]]
 
 
 class Entry(NamedTuple):
@@ -109,23 +114,20 @@ def replayed(start: Progress, entries: Iterable[Entry]) -> Kept:
 def image(progress: Progress) -> bytes:
     """Write everything."""
     counts = _gaps_of_failures(progress.failures)
-    return _framed(_IMAGE, _Image(progress.epoch, packed(progress.done), counts, progress.horizon))
+    taken_back = _lists_of_marks(progress.taken_back)
+    return _framed(_IMAGE, _Image(progress.epoch, packed(progress.done), counts, progress.horizon, taken_back))
 
 
 def delta(before: Progress, after: Progress) -> bytes | None:
     """Write what a progress has more than the one before it; None when the cursor's row says it all."""
     added = after.done - before.done
-    failures: Mapping[Offset, int] = {}
-    if after.failures is not before.failures:
-        failures = {each: count for each, count in after.failures.items() if before.failures.get(each) != count}
+    failures = _news(before.failures, after.failures)
+    taken_back = _news(before.taken_back, after.taken_back)
     horizon = after.horizon if after.horizon != before.horizon else None
-    if not (added or failures or horizon):
+    if not (added or failures or horizon or taken_back):
         return None
-    last, gaps = 0, list[int]()
-    for begin, end in ranges_of(added):
-        gaps += (begin - last, end - begin)
-        last = end
-    return _framed(_DELTA, _Delta(after.epoch, gaps, _gaps_of_failures(failures), horizon))
+    counts, marks = _gaps_of_failures(failures), _lists_of_marks(taken_back)
+    return _framed(_DELTA, _Delta(after.epoch, _gaps(added), counts, horizon, marks))
 
 
 def _framed(kind: bytes, array: _Delta | _Image) -> bytes:
@@ -144,7 +146,7 @@ def _read(data: bytes) -> _Delta | _Image:
             return msgspec.msgpack.decode(content, type=_Image)
     except msgspec.DecodeError as error:
         raise ValueError(f"an entry that cannot be read: {error}") from None
-    raise ValueError(f"an entry of kind {kind.hex()}, which a newer version wrote")
+    raise ValueError(f"an entry of kind {kind.hex()}, which another version wrote")
 
 
 def _checksum(content: bytes) -> bytes:
@@ -157,7 +159,27 @@ def _change(done: Sequence[Range], found: _Delta | _Image) -> Change:
     for gap, count in _twos(found.failures):
         offset += gap
         failures[Offset(offset)] = count
-    return Change(done, failures, horizon)
+    taken_back = {
+        Offset(each): Mark(run, number)
+        for run, number, *gaps in found.taken_back
+        for begin, end in _ranges(gaps)
+        for each in range(begin, end)
+    }
+    return Change(done, failures, horizon, taken_back)
+
+
+def _news(before: Mapping[Offset, T], after: Mapping[Offset, T]) -> Mapping[Offset, T]:
+    if after is before:
+        return {}
+    return {each: value for each, value in after.items() if before.get(each) != value}
+
+
+def _gaps(offsets: BitMap64) -> list[int]:
+    last, gaps = 0, list[int]()
+    for begin, end in ranges_of(offsets):
+        gaps += (begin - last, end - begin)
+        last = end
+    return gaps
 
 
 def _ranges(gaps: Sequence[int]) -> list[Range]:
@@ -167,6 +189,13 @@ def _ranges(gaps: Sequence[int]) -> list[Range]:
         last = begin + length
         ranges.append((Offset(begin), Offset(last)))
     return ranges
+
+
+def _lists_of_marks(taken_back: Mapping[Offset, Mark]) -> list[list[int]]:
+    by_mark: dict[Mark, list[Offset]] = {}
+    for offset, mark in taken_back.items():
+        by_mark.setdefault(mark, []).append(offset)
+    return [[*mark, *_gaps(BitMap64(offsets))] for mark, offsets in by_mark.items()]
 
 
 def _gaps_of_failures(failures: Mapping[Offset, int]) -> list[int]:

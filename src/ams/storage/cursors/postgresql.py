@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import structlog
 
 from ams.core.clock import Clock, Milliseconds, SystemClock
+from ams.core.coalescing import BatchedRequest
 from ams.core.errors import AmsError, CursorsUnavailable, SubscriptionGone, TopicGone, Unusable
 from ams.core.names import Offset, SubscriptionId, TopicId
 from ams.storage import postgresql
-from ams.storage.coalescing import BatchedRequest
 from ams.storage.cursors import acks, base
 from ams.storage.cursors import postgresql_rows as rows
 from ams.storage.cursors.acks import Change, Progress

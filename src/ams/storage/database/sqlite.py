@@ -1,4 +1,4 @@
-"""Tables in a SQLite file: one process has it for itself; and commits in any SQLite file.
+"""Tables in a SQLite file, which one process has for itself.
 
 Writes go through one thread, one after the other, as SQLite requires; reads run beside them.
 
@@ -50,30 +50,6 @@ _NOTHING_WRITTEN = frozenset(
 )
 
 
-def make_file(path: str) -> None:
-    """Make the file, for the owner only, before SQLite does; its journals inherit the mode. Raises `Unusable`."""
-    try:
-        make_private(path)
-    except OSError as error:
-        raise Unusable(f"{path} cannot be opened: {error.strerror}") from error
-
-
-def write_ahead(connection: sqlite3.Connection, path: str) -> None:
-    """Have commits written to a WAL and synced. Raises `sqlite3.Error`."""
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = FULL")
-    keep_files(connection, path)
-
-
-def keep_files(connection: sqlite3.Connection, path: str) -> None:
-    """Sync the folder of a database in WAL mode: SQLite passes over an error. Raises `sqlite3.OperationalError`."""
-    connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()  # the first read makes the WAL
-    try:
-        Disk().sync_folder(os.path.dirname(path) or ".")
-    except OSError as error:
-        raise sqlite3.OperationalError(f"its folder cannot be synced: {error.strerror}") from error
-
-
 class Commits:
     """Tells whether a restart would find the state that this process sees. For one writer at a time."""
 
@@ -101,7 +77,7 @@ class SqliteStore:
     """Runs work in threads against a file. On a full disk, it is tried once more with the reserve of `space`."""
 
     def __init__(self, url: str, schema: Schema, space: FreeSpace) -> None:
-        self._schema = schema
+        self._schema, self._space = schema, space
         self._engine = _engine(url)
         # SQLite names no constraint that is broken, but its columns.
         self._unique = {
@@ -110,7 +86,6 @@ class SqliteStore:
             for rule in (*table.constraints, *table.indexes)
             if isinstance(rule, UniqueConstraint) or (isinstance(rule, Index) and rule.unique)
         }
-        self._space = space
         self._refusal: str | None = None
         self._commits = Commits()
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="registry-writer")
@@ -211,15 +186,24 @@ class SqliteStore:
 def _engine(url: str) -> Engine:
     engine = create_engine(url, hide_parameters=True, pool_size=READERS + 1)
     path = make_url(url).database or ""
-    make_file(path)
+    try:
+        make_private(path)  # before SQLite makes it; its journals inherit the mode
+    except OSError as error:
+        raise Unusable(f"{path} cannot be opened: {error.strerror}") from error
 
     @event.listens_for(engine, "connect")
     def prepare(connection: sqlite3.Connection, _: object) -> None:
         connection.isolation_level = None  # transactions are begun below, not guessed by the driver
         try:
             connection.execute("PRAGMA busy_timeout = 5000")
-            write_ahead(connection, path)
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA foreign_keys = ON")
+            connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()  # the first read makes the WAL
+            Disk().sync_folder(os.path.dirname(path) or ".")  # SQLite passes over an error
+        except OSError as error:
+            connection.close()
+            raise sqlite3.OperationalError(f"its folder cannot be synced: {error.strerror}") from error
         except sqlite3.DatabaseError:
             connection.close()
             raise

@@ -136,10 +136,7 @@ class Log(Protocol):
         """
 
     async def answered(self, topic: TopicId, messages: Sequence[Message], key: str) -> Appended | None:
-        """Return the answer to an earlier `append` of these messages with this key; None when the key is new.
-
-        Raises `KeyReused` for a key seen with other content.
-        """
+        """Return the answer to an earlier `append` with this key, None: new; raise `KeyReused` for other content."""
 
     async def read(self, topic: TopicId, start: Offset, *, max_messages: int, max_bytes: int) -> Sequence[Stored]:
         """Return messages from `start` on; a start below the oldest kept reads from the oldest.

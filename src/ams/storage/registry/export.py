@@ -1,7 +1,4 @@
-"""The registry as lines of an export (`ams.storage.export_format`), and an empty registry filled with such lines.
-
-One description serves both: a field of a line is the column of the same name.
-"""
+"""The registry as lines of an export (`ams.storage.export_format`), and back: a field is the column of its name."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -233,8 +230,7 @@ class RegistryImport:
         self, connection: Connection, secrets: Secrets, now: Milliseconds, logs: Mapping[Name, Loaded]
     ) -> None:
         self.cursors: list[Placed] = []  # of the subscriptions added
-        self._connection, self._secrets = connection, secrets
-        self._now, self._logs = now, logs
+        self._connection, self._secrets, self._now, self._logs = connection, secrets, now, logs
         self._users: dict[str, str] = {}
         self._projects: dict[str, str] = {}
         self._schemas: dict[Name, str] = {}

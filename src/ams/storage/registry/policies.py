@@ -1,15 +1,19 @@
-"""IAM policies of topics, subscriptions, snapshots and schemas: the access list, and what has no effect here."""
+"""Access lists of topics and subscriptions (contract 3.5), and IAM policies: these lists and what is without effect."""
 
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import sqlalchemy as sa
 
 from ams.core import iam
+from ams.core.errors import NoMembers, SubscriptionGone, TopicGone
 from ams.core.iam import Bindings, Policy
-from ams.core.names import ProjectId
-from ams.core.versions import Precondition
-from ams.storage.database.invalidation import SUBSCRIPTION, TOPIC, Invalidation
-from ams.storage.registry.statements import Records
+from ams.core.names import ProjectId, UserId, UserName
+from ams.core.versions import ANY_VERSION, Precondition
+from ams.storage.database.invalidation import SUBSCRIPTION, TOPIC, Cache, Invalidation
+from ams.storage.registry.records import NO_USERS, Page, PageRequest, Subscription, Topic
+from ams.storage.registry.statements import Records, Shared, page_of
 from ams.storage.registry.tables import (
     memberships,
     schemas,
@@ -20,6 +24,9 @@ from ams.storage.registry.tables import (
     topics,
     users,
 )
+
+R = TypeVar("R", Topic, Subscription)
+N = TypeVar("N", bound=str)
 
 
 class _Kind(NamedTuple):
@@ -46,31 +53,20 @@ class PolicyRecords(Records):
     async def set(
         self, kind: str, project: ProjectId, name: str, role: str, bindings: Bindings, expected: Precondition
     ) -> Policy | None:
-        """Replace a policy, whose access list is for `role`; return it, None when the resource is not there.
-
-        Raises `ChangedMeanwhile` when the one that is there is not the expected one.
-        """
+        """Replace a policy, with the list for `role`; return it, None: no such resource. Raises `ChangedMeanwhile`."""
         table, access, cached_as = _KINDS[kind]
-        of_project = sa.select(users.c.name, users.c.id).join(memberships, memberships.c.user_id == users.c.id)
-        members = of_project.where(memberships.c.project_id == project)
 
         def work(connection: sa.Connection) -> Policy | None:
             before = _read(connection, _KINDS[kind], project, name)
             if before is None:
                 return None
             expected.check(lambda: before)
-            known = {row.name: row.id for row in connection.execute(members)} if access is not None else {}
+            known = _members(connection, project) if access is not None else {}
             after = iam.split(bindings, role, known)
             connection.execute(sa.update(table).where(_is(table, project, name)).values(iam=after.others))
             if access is not None:
                 identity = connection.scalar(sa.select(table.c.id).where(_is(table, project, name)))
-                connection.execute(sa.delete(access).where(access.c.resource_id == identity))
-                rows = [
-                    {"resource_id": identity, "position": place, "user_id": known[user]}
-                    for place, user in enumerate(after.users)
-                ]
-                if rows:
-                    connection.execute(sa.insert(access), rows)
+                _replace_list(connection, access, identity, [known[user] for user in after.users])
             return after
 
         forgets = [Invalidation(cached_as, (project, name))] if cached_as else []
@@ -92,3 +88,129 @@ def _read(connection: sa.Connection, kind: _Kind, project: ProjectId, name: str)
         query = query.join(table, table.c.id == access.c.resource_id).where(_is(table, project, name))
         listed = [*connection.scalars(query.order_by(access.c.position))]
     return Policy(listed, row.iam)
+
+
+def _members(connection: sa.Connection, project: ProjectId) -> Mapping[str, UserId]:
+    query = sa.select(users.c.name, users.c.id).join(memberships, memberships.c.user_id == users.c.id)
+    return {row.name: row.id for row in connection.execute(query.where(memberships.c.project_id == project))}
+
+
+def _replace_list(connection: sa.Connection, access: sa.Table, identity: str | None, listed: Iterable[UserId]) -> None:
+    connection.execute(sa.delete(access).where(access.c.resource_id == identity))
+    rows = [{"resource_id": identity, "position": place, "user_id": user} for place, user in enumerate(listed)]
+    if rows:
+        connection.execute(sa.insert(access), rows)
+
+
+class ResourceRecords(Records, Generic[R, N]):
+    """Common parts of topics and subscriptions: names in a project, a cache, pages, and access lists."""
+
+    _kind: str  # its name in caches (`ams.storage.database.invalidation`)
+    _gone: type[TopicGone | SubscriptionGone]
+    _table: sa.Table
+    _access: sa.Table
+    _query: sa.Select[Any]
+
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
+        invalidations = shared.database.invalidations
+        self._by_name: Cache[tuple[str, str], R] = invalidations.new_cache(shared.cache_size)
+        # By project and name, in memory; None: see `find`.
+        self.known: Callable[[tuple[str, str]], R | None] = self._by_name.known
+        invalidations.on(self._kind, lambda project, name: self._by_name.forget((project, name)))
+
+    async def find(self, project: ProjectId, name: N) -> R | None:
+        """Return a topic or subscription with its access list, None when there is none; cached."""
+        read = partial(self._find, project=project, name=name)
+        return await self._by_name.find((project, name), lambda: self._database.read(read))
+
+    async def page(self, project: ProjectId, page: PageRequest, *, listed: UserId | None = None) -> Page[R]:
+        """Return a page of those of a project, newest first; with `listed`, of those with this user on their list."""
+        number = self._table.c.number
+        query = self._query.where(self._table.c.project_id == project)
+        if listed is not None:
+            # By number, as these are few of many: a page begins with them instead of going through all of a project.
+            resources = self._table.alias("listed")
+            numbers = sa.select(resources.c.number).join(self._access, self._access.c.resource_id == resources.c.id)
+            query = query.where(number.in_(numbers.where(self._access.c.user_id == listed)))
+        return await page_of(self._database, query, number, page, self._record)
+
+    async def access_list(self, project: ProjectId, name: N) -> Sequence[UserName]:
+        """Return the names on an access list, in stored order."""
+        return await self._database.read(lambda connection: [*self._listed(connection, project, name)])
+
+    async def set_access_list(
+        self, project: ProjectId, name: N, wanted: Sequence[str], expected: Precondition = ANY_VERSION
+    ) -> Sequence[UserName]:
+        """Replace an access list and return it. Raises as `change_access_list`."""
+        return await self.change_access_list(project, name, wanted, None, expected)
+
+    async def change_access_list(
+        self,
+        project: ProjectId,
+        name: N,
+        add: Sequence[str],
+        remove: Collection[str] | None,
+        expected: Precondition = ANY_VERSION,
+    ) -> Sequence[UserName]:
+        """Change an access list and return its names; a user in both stays. None removes all who are not added.
+
+        Raises `NotFound` for users who are no members, then for the resource.
+        """
+
+        def work(connection: sa.Connection) -> Sequence[UserName]:
+            members: Mapping[str, UserId] = _members(connection, project)
+            if missing := [user for user in dict.fromkeys(add) if user not in members]:
+                raise NoMembers(f"User(s): {', '.join(missing)} do not exist")
+            identity: str | None = connection.scalar(sa.select(self._table.c.id).where(self._is(project, name)))
+            if identity is None:
+                raise self._gone
+            present: Mapping[UserName, UserId] = self._listed(connection, project, name)
+            expected.check(lambda: [*present])
+            kept: list[UserId] = [user for each, user in present.items() if remove is not None and each not in remove]
+            _replace_list(connection, self._access, identity, dict.fromkeys([*kept, *(members[user] for user in add)]))
+            return [*self._listed(connection, project, name)]
+
+        return await self._database.write(work, self._forget(project, name))
+
+    async def set_labels(self, project: ProjectId, name: N, labels: Mapping[str, str]) -> R | None:
+        """Replace the labels; return the topic or subscription, None when there is none."""
+        return await self._change(project, name, ANY_VERSION, grows=True, labels=labels)
+
+    async def _change(
+        self, project: ProjectId, name: N, expected: Precondition, *, grows: bool = False, **values: object
+    ) -> R | None:
+        change = sa.update(self._table).where(self._is(project, name)).values(**values)
+
+        def work(connection: sa.Connection) -> R | None:
+            expected.check(lambda: self._find(connection, project, name))
+            connection.execute(change)
+            return self._find(connection, project, name)
+
+        return await self._database.write(work, self._forget(project, name), grows=grows)
+
+    def _find(self, connection: sa.Connection, project: ProjectId, name: N) -> R | None:
+        row = connection.execute(self._query.where(self._is(project, name))).first()
+        if row is None:
+            return None
+        listed = sa.select(self._access.c.user_id).where(self._access.c.resource_id == row.id)
+        return self._record(row, frozenset(connection.scalars(listed)))
+
+    def _listed(self, connection: sa.Connection, project: ProjectId, name: N) -> Mapping[UserName, UserId]:
+        query = (
+            sa.select(users.c.name, users.c.id)
+            .join(self._access, self._access.c.user_id == users.c.id)
+            .join(self._table, self._table.c.id == self._access.c.resource_id)
+            .where(self._is(project, name))
+            .order_by(self._access.c.position)
+        )
+        return {row.name: row.id for row in connection.execute(query)}
+
+    def _is(self, project: ProjectId, name: N) -> sa.ColumnElement[bool]:
+        return (self._table.c.project_id == project) & (self._table.c.name == name)
+
+    def _forget(self, project: ProjectId, name: N) -> Invalidation:
+        return Invalidation(self._kind, (project, name))
+
+    def _record(self, row: sa.Row[Any], authorized: frozenset[UserId] = NO_USERS) -> R:
+        raise NotImplementedError

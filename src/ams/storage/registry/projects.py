@@ -179,10 +179,7 @@ class QuotaRecords:
                 self.rules.check(own, name, _use(connection, name, project) + more.get(name, 0))
 
     async def require_room(self, project: ProjectId, more: Mapping[str, int]) -> None:
-        """Raise `QuotaExceeded`, or `RegistryUnavailable` on a full disk, when so much more would be refused.
-
-        To ask before something is made elsewhere. Two at once may pass; `require` decides.
-        """
+        """Raise `QuotaExceeded`, or `RegistryUnavailable` on a full disk, for so much more; two at once may pass."""
         await self._database.read(lambda connection: self.require(connection, project, *more, more=more))
         await self._database.require_room()
 

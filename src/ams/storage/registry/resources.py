@@ -1,13 +1,12 @@
-"""Topics and subscriptions in the registry, and their access lists (HTTP contract 3.5)."""
+"""Topics and subscriptions in the registry."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, Table, delete, func, insert, select, true, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, delete, func, insert, select, true, update
 
 from ams.core.clock import Milliseconds
-from ams.core.errors import NoMembers, NotFound, SubscriptionGone, TopicGone
+from ams.core.errors import NotFound, SubscriptionGone, TopicGone
 from ams.core.names import (
     ProjectId,
     ProjectName,
@@ -17,7 +16,6 @@ from ams.core.names import (
     TopicId,
     TopicName,
     UserId,
-    UserName,
     topic_id,
     topic_id_text,
 )
@@ -26,9 +24,10 @@ from ams.core.push_config import HTTP_ENDPOINT, PushConfig
 from ams.core.quotas import SUBSCRIPTIONS, TOPICS
 from ams.core.versions import ANY_VERSION, Precondition
 from ams.storage.database.database import first
-from ams.storage.database.invalidation import SCHEMA, SUBSCRIPTION, TOPIC, Cache, Invalidation
+from ams.storage.database.invalidation import SCHEMA, SUBSCRIPTION, TOPIC
 from ams.storage.registry import parallel, push
 from ams.storage.registry.counts import Advance, add_to_project
+from ams.storage.registry.policies import ResourceRecords
 from ams.storage.registry.records import (
     ANY_USE,
     NO_LABELS,
@@ -40,7 +39,7 @@ from ams.storage.registry.records import (
     Subscription,
     Topic,
 )
-from ams.storage.registry.statements import Records, Shared, page_of, record
+from ams.storage.registry.statements import Shared, page_of, record
 from ams.storage.registry.tables import (
     memberships,
     projects,
@@ -51,148 +50,13 @@ from ams.storage.registry.tables import (
     topic_access,
     topic_schemas,
     topics,
-    users,
 )
 from ams.storage.registry.users import add_memberships
-
-R = TypeVar("R", Topic, Subscription)
-N = TypeVar("N", bound=str)
 
 PushChange = Callable[[PushConfig | None], PushConfig | None]  # of the present one; if it raises, nothing changes
 
 
-class _ResourceRecords(Records, Generic[R, N]):
-    """Common parts of topics and subscriptions: names in a project, a cache, pages, and access lists."""
-
-    _kind: str  # its name in caches (`ams.storage.database.invalidation`)
-    _gone: type[TopicGone | SubscriptionGone]
-    _table: Table
-    _access: Table
-    _query: Select[Any]
-
-    def __init__(self, shared: Shared) -> None:
-        super().__init__(shared)
-        invalidations = shared.database.invalidations
-        self._by_name: Cache[tuple[str, str], R] = invalidations.new_cache(shared.cache_size)
-        # By project and name, in memory; None: see `find`.
-        self.known: Callable[[tuple[str, str]], R | None] = self._by_name.known
-        invalidations.on(self._kind, lambda project, name: self._by_name.forget((project, name)))
-
-    async def find(self, project: ProjectId, name: N) -> R | None:
-        """Return a topic or subscription with its access list, None when there is none; cached."""
-        read = partial(self._find, project=project, name=name)
-        return await self._by_name.find((project, name), lambda: self._database.read(read))
-
-    async def page(self, project: ProjectId, page: PageRequest, *, listed: UserId | None = None) -> Page[R]:
-        """Return a page of those of a project, newest first; with `listed`, of those with this user on their list."""
-        number = self._table.c.number
-        query = self._query.where(self._table.c.project_id == project)
-        if listed is not None:
-            # By number, as these are few of many: a page begins with them instead of going through all of a project.
-            resources = self._table.alias("listed")
-            numbers = select(resources.c.number).join(self._access, self._access.c.resource_id == resources.c.id)
-            query = query.where(number.in_(numbers.where(self._access.c.user_id == listed)))
-        return await page_of(self._database, query, number, page, self._record)
-
-    async def access_list(self, project: ProjectId, name: N) -> Sequence[UserName]:
-        """Return the names on an access list, in stored order."""
-        return await self._database.read(lambda connection: [*self._listed(connection, project, name)])
-
-    async def set_access_list(
-        self, project: ProjectId, name: N, wanted: Sequence[str], expected: Precondition = ANY_VERSION
-    ) -> Sequence[UserName]:
-        """Replace an access list and return it. Raises as `change_access_list`."""
-        return await self.change_access_list(project, name, wanted, None, expected)
-
-    async def change_access_list(
-        self,
-        project: ProjectId,
-        name: N,
-        add: Sequence[str],
-        remove: Collection[str] | None,
-        expected: Precondition = ANY_VERSION,
-    ) -> Sequence[UserName]:
-        """Change an access list and return its names; a user in both stays. None removes all who are not added.
-
-        Raises `NotFound` for users who are no members, then for the resource.
-        """
-
-        def work(connection: Connection) -> Sequence[UserName]:
-            added: Sequence[UserId] = _members(connection, project, add)
-            identity: str | None = connection.scalar(select(self._table.c.id).where(self._is(project, name)))
-            if identity is None:
-                raise self._gone
-            present: Mapping[UserName, UserId] = self._listed(connection, project, name)
-            expected.check(lambda: [*present])
-            kept: list[UserId] = [user for each, user in present.items() if remove is not None and each not in remove]
-            after = dict.fromkeys([*kept, *added])
-            connection.execute(delete(self._access).where(self._access.c.resource_id == identity))
-            rows = [{"resource_id": identity, "position": place, "user_id": user} for place, user in enumerate(after)]
-            if rows:
-                connection.execute(insert(self._access), rows)
-            return [*self._listed(connection, project, name)]
-
-        return await self._database.write(work, self._forget(project, name))
-
-    async def set_labels(self, project: ProjectId, name: N, labels: Mapping[str, str]) -> R | None:
-        """Replace the labels; return the topic or subscription, None when there is none."""
-        return await self._change(project, name, ANY_VERSION, grows=True, labels=labels)
-
-    async def _change(
-        self, project: ProjectId, name: N, expected: Precondition, *, grows: bool = False, **values: object
-    ) -> R | None:
-        change = update(self._table).where(self._is(project, name)).values(**values)
-
-        def work(connection: Connection) -> R | None:
-            expected.check(lambda: self._find(connection, project, name))
-            connection.execute(change)
-            return self._find(connection, project, name)
-
-        return await self._database.write(work, self._forget(project, name), grows=grows)
-
-    def _find(self, connection: Connection, project: ProjectId, name: N) -> R | None:
-        row = connection.execute(self._query.where(self._is(project, name))).first()
-        if row is None:
-            return None
-        listed = select(self._access.c.user_id).where(self._access.c.resource_id == row.id)
-        return self._record(row, frozenset(connection.scalars(listed)))
-
-    def _listed(self, connection: Connection, project: ProjectId, name: N) -> Mapping[UserName, UserId]:
-        query = (
-            select(users.c.name, users.c.id)
-            .join(self._access, self._access.c.user_id == users.c.id)
-            .join(self._table, self._table.c.id == self._access.c.resource_id)
-            .where(self._is(project, name))
-            .order_by(self._access.c.position)
-        )
-        return {row.name: row.id for row in connection.execute(query)}
-
-    def _is(self, project: ProjectId, name: N) -> ColumnElement[bool]:
-        return (self._table.c.project_id == project) & (self._table.c.name == name)
-
-    def _forget(self, project: ProjectId, name: N) -> Invalidation:
-        return Invalidation(self._kind, (project, name))
-
-    def _record(self, row: Row[Any], authorized: frozenset[UserId] = NO_USERS) -> R:
-        raise NotImplementedError
-
-
-def _members(connection: Connection, project: ProjectId, wanted: Sequence[str]) -> Sequence[UserId]:
-    """Return the identities of members, in order and each once; raise `NoMembers` naming all others."""
-    query = (
-        select(users.c.name, users.c.id)
-        .join(memberships, memberships.c.user_id == users.c.id)
-        .where(memberships.c.project_id == project)
-    )
-    known = {row.name: row.id for row in connection.execute(query)}
-    unique = list(dict.fromkeys(wanted))
-    missing = [name for name in unique if name not in known]
-    if missing:
-        raise NoMembers(f"User(s): {', '.join(missing)} do not exist")
-    return [known[name] for name in unique]
-
-
-class TopicRecords(_ResourceRecords[Topic, TopicName]):
+class TopicRecords(ResourceRecords[Topic, TopicName]):
     """Topics by project and name."""
 
     _kind, _gone, _table, _access = TOPIC, TopicGone, topics, topic_access
@@ -264,10 +128,7 @@ class TopicRecords(_ResourceRecords[Topic, TopicName]):
         use: SchemaUse = ANY_USE,
         expected: Precondition = ANY_VERSION,
     ) -> Topic:
-        """Attach a schema instead of the one there was, or none; return the topic.
-
-        Raises `NotFound` for the topic, then the schema.
-        """
+        """Attach another schema, or none; return the topic. Raises `NotFound` for the topic, then the schema."""
 
         def work(connection: Connection) -> Topic:
             identity = connection.scalar(select(topics.c.id).where(self._is(project, name)))
@@ -374,7 +235,7 @@ PARALLEL = (
 )  # fmt: skip
 
 
-class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
+class SubscriptionRecords(ResourceRecords[Subscription, SubscriptionName]):
     """Subscriptions by project and name."""
 
     _kind, _gone, _table, _access = SUBSCRIPTION, SubscriptionGone, subscriptions, subscription_access

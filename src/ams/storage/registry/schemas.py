@@ -97,10 +97,7 @@ class SchemaRecords(Records):
         content: SchemaContent | None = None,
         expected: Precondition = ANY_VERSION,
     ) -> Schema | None:
-        """Rename a schema, or add a revision to it, or both; return it as it is then.
-
-        None when it is gone, or not at the revision of `schema` any more. Raises `AlreadyExists`, `QuotaExceeded`.
-        """
+        """Rename a schema, or add a revision; None if it changed meanwhile. Raises `AlreadyExists`, `QuotaExceeded`."""
         newest = (schemas.c.id == schema.id) & (schemas.c.revision == schema.revision)
         values: dict[str, Any] = {"name": name or schemas.c.name}
         if content:  # a number is given once, also when its revision was deleted: others know revisions by it

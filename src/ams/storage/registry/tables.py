@@ -17,7 +17,7 @@ from sqlalchemy.schema import SchemaItem
 from ams.core.iam import Bindings
 from ams.core.parallel_options import ParallelOptions
 from ams.core.push_config import PushConfig
-from ams.core.rights import Right, Rights
+from ams.core.rights import Rights
 from ams.storage.audit.records import audit_table
 from ams.storage.database.schema import NAMING, Schema, outcomes_table
 
@@ -63,24 +63,13 @@ class _Roles(sa.TypeDecorator[Sequence[str]]):
         return None if value is None else _roles(value)
 
 
-class _Rights(sa.TypeDecorator[Rights]):
-    impl = sa.Text
-    cache_ok = True
-
-    def process_bind_param(self, value: Rights | None, dialect: sa.Dialect) -> str | None:
-        return None if value is None else json.dumps(value)
-
-    def process_result_value(self, value: str | None, dialect: sa.Dialect) -> Rights | None:
-        return None if value is None else tuple(Right(action, resource) for action, resource in json.loads(value))
-
-
 class _Structure(sa.TypeDecorator[Any]):
     """A column of JSON in the table, a value of a class in rows; null: None."""
 
     impl = sa.Text
     cache_ok = True
 
-    def __init__(self, kind: type) -> None:
+    def __init__(self, kind: Any) -> None:
         super().__init__()
         self.kind = kind
         self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(kind)
@@ -429,7 +418,7 @@ named_tokens = _identified(
     sa.Column("name", sa.Text, nullable=False),
     sa.Column("digest", sa.String(64), nullable=False, unique=True, comment="keyed hash of the token's hash"),
     sa.Column("sealed", sa.LargeBinary, nullable=False, comment="encrypted: the token's hash, not the token"),
-    sa.Column("rights", _Rights, comment="JSON list of action and resource; null: all the user's"),
+    sa.Column("rights", _Structure(Rights), comment="JSON list of action and resource; null: all the user's"),
     sa.Column("public_key", sa.Text, comment="PEM; null: none, it is a text"),
     sa.Column("key_id", sa.String(40), comment="of the public key; null: none"),
     *_times("created_on"),

@@ -19,7 +19,6 @@ from tests.support.marks import skip_without
 HERE = Path(__file__).parent
 _NODE = ROOT / ".parts" / "google-node-6.2.0"
 _JAVA = Jars("google-java-1.150.1", HERE / "pom.xml")
-FETCH_SECONDS = 300
 
 
 def _python(folder: Path) -> None:
@@ -61,7 +60,7 @@ def _go_version(text: str) -> tuple[int, ...]:
 
 
 def _run(folder: Path, *command: str) -> str:
-    ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=FETCH_SECONDS, check=False)
+    ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
     assert ran.returncode == 0, f"{' '.join(command)}: {(ran.stdout + ran.stderr)[-2000:]}"
     return ran.stdout
 
@@ -82,12 +81,9 @@ def _marked(language: Language, mark: Any = ()) -> Any:
     return pytest.param(language, marks=mark, id=language.name)
 
 
-_NODE_RECEIVER = "receive.mjs", "exec node receive.mjs"
-_GO_RECEIVER = "receive.go", "go build -o receive receive.go && exec ./receive"
-_JAVA_RECEIVER = "Receive.java", "exec java -cp 'jars/*' Receive.java"
 OTHER_LANGUAGES = [
-    _marked(Language("node", _node, 10, _NODE_RECEIVER), pytest.mark.node),
-    _marked(Language("go", _go, 2, _GO_RECEIVER), pytest.mark.go),
-    _marked(Language("java", _java, 2, _JAVA_RECEIVER), pytest.mark.jdk),
+    _marked(Language("node", _node, 10, ("receive.mjs", "exec node receive.mjs")), pytest.mark.node),
+    _marked(Language("go", _go, 2, ("receive.go", "go build -o receive receive.go && exec ./receive")), pytest.mark.go),
+    _marked(Language("java", _java, 2, ("Receive.java", "exec java -cp 'jars/*' Receive.java")), pytest.mark.jdk),
 ]
 LANGUAGES = [_marked(Language("python", _python, 2)), *OTHER_LANGUAGES]

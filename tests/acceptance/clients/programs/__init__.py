@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 HERE = Path(__file__).parent
-RUN_SECONDS = 60
 
 
 class Ask(NamedTuple):
@@ -61,12 +60,11 @@ def _command(client: str, folder: Path) -> list[str]:
 
 
 def run(client: str, folder: Path, base: str, ca: Path, asks: Sequence[Ask]) -> list[Told]:
-    """Let a client ask it all; `folder` is for the plan and what is built."""
     plan = folder / f"{os.urandom(4).hex()}.json"
     plan.write_text(json.dumps({"base": base, "ca": str(ca), "asks": [ask._asdict() for ask in asks]}))
     environment = {**os.environ, "NODE_EXTRA_CA_CERTS": str(ca), "NO_PROXY": "localhost,127.0.0.1"}
     ran = subprocess.run(
-        [*_command(client, folder), str(plan)], capture_output=True, text=True, timeout=RUN_SECONDS, check=False,
+        [*_command(client, folder), str(plan)], capture_output=True, text=True, timeout=60, check=False,
         env=environment,
     )  # fmt: skip
     assert ran.returncode == 0, f"{client} ended with {ran.returncode}: {ran.stderr[-3000:]}"

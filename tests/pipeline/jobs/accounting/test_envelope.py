@@ -25,8 +25,6 @@ ANYONE = Trust()
 
 
 class Senders:
-    """Keys and certificates in files, and OpenSSL as the senders of records use it."""
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         authority, self.all = Authority.make("ca"), Trust(self.path("ca"), self.key("site"), self.path("site"))
@@ -87,7 +85,6 @@ def test_a_text_without_a_signature_has_no_signer(envelope: bytes) -> None:
 @pytest.mark.parametrize(("who", "name"), [("site", SITE), ("curved", CURVED)])
 def test_a_signed_text_tells_its_signer(senders: Senders, who: str, name: str, options: tuple[str, ...]) -> None:
     text, signer = opened(senders.sign(TEXT, who, "-text", *options), senders.all)
-
     assert (lines(text), signer) == (lines(TEXT), name)
 
 
@@ -103,7 +100,6 @@ def test_line_ends_that_transport_changed_do_not_break_a_signature(senders: Send
 
 def test_a_changed_text_or_a_hash_that_can_be_forged_is_refused(senders: Senders, signed: bytes) -> None:
     changed = signed.replace(b"WallDuration: 3600", b"WallDuration: 9600")
-
     assert refused(changed) == "signature: the text was changed after it was signed"
     assert "not SHA-2" in refused(senders.sign(TEXT, "site", "-text", "-md", "sha1"))
 
@@ -191,9 +187,7 @@ def test_records_tell_who_signed_them(senders: Senders, signed: bytes) -> None:
 
 def test_a_message_with_several_broken_records_is_set_aside_once() -> None:
     bad = {**JOB, "WallDuration": "-1"}
-
     *jobs, broken = Reader(now=NOW)(text(INDIVIDUAL, bad, JOB, bad, bad, JOB).encode(), {})
-
     assert len(jobs) == 2
     assert str(broken) == "record 1: WallDuration is negative: '-1'; and 2 more of this message"
 

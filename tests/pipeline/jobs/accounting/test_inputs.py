@@ -93,7 +93,6 @@ def record(form: str, key: str, example: str) -> dict[str, Any]:
 
 
 def message(form: str, found: Mapping[str, Any], beginning: str) -> bytes:
-    """Return a message of one record, in the syntax of its form."""
     if form in ("StAR", "CAR"):
         return as_xml(beginning, reader.STAR if form == "StAR" else reader.CAR, found)
     if form == "energy":
@@ -157,7 +156,6 @@ def test_what_a_producer_says_becomes_what_the_reference_shows(row: Input) -> No
 @pytest.mark.parametrize("form", FORMS)
 def test_every_key_that_is_known_has_a_row_and_no_other(form: str) -> None:
     in_reference = {row.key for row in INPUTS if row.form == form and not row.result.startswith("set aside: unknown")}
-
     assert in_reference == FORMS[form].fields.keys() | FORMS[form].not_taken
 
 
@@ -177,7 +175,6 @@ def test_every_form_is_known_by_its_beginning(beginning: str, form: str) -> None
 def test_no_form_is_without_a_row() -> None:
     in_text = {line for line, _ in BEGINNINGS if line.startswith("APEL")}
     in_json = {tuple(json.loads(line).values()) for line, form in BEGINNINGS if form in ("ip", "accelerator")}
-
     assert in_text == forms.IN_TEXT.keys()
     assert in_json == forms.IN_JSON.keys()
 
@@ -186,7 +183,6 @@ def test_no_form_is_without_a_row() -> None:
 @pytest.mark.parametrize("colon", [":", ": ", " :", " : "])
 def test_a_first_line_may_have_blanks_where_its_sender_likes(colon: str, number: str) -> None:
     [found] = records(text(f"APEL-cloud-message{colon}{number}", VM).encode(), NOW)
-
     assert not isinstance(found, Broken)
 
 
@@ -301,13 +297,11 @@ STORED = """<sr:StorageUsageRecord>
     <sr:FileCount>{number}</sr:FileCount><sr:ResourceCapacityUsed>{number}00</sr:ResourceCapacityUsed>
     <sr:ResourceCapacityAllocated>-1</sr:ResourceCapacityAllocated>
   </sr:StorageUsageRecord>"""
-ROLES = "".join(
-    [
-        STAR.split("<sr:StorageUsageRecord>")[0],
-        *(STORED.format(number=number, attribute=each) for number, each in enumerate(ATTRIBUTES, 1)),
-        "</sr:StorageUsageRecords>",
-    ]
-)
+ROLES = "".join([
+    STAR.split("<sr:StorageUsageRecord>")[0],
+    *(STORED.format(number=number, attribute=each) for number, each in enumerate(ATTRIBUTES, 1)),
+    "</sr:StorageUsageRecords>",
+])  # fmt: skip
 """As a storage with roles writes it: the site stands with the group."""
 
 
@@ -388,7 +382,6 @@ NAMES = {"job": "LocalJobId", "StAR": "StorageSystem", "CAR": "JobIdentity/Local
 
 
 def with_broken_unit(form: str, place: str, coding: str) -> bytes:
-    """Return a message of three records, with a unit that is not of its coding in the second."""
     found = [dict(RECORDS[form]) for _ in range(3)]
     second, name = found[1], "RecordIdentity@recordId" if place == "an attribute" else NAMES[form]
     match place:
@@ -422,7 +415,6 @@ def with_broken_unit(form: str, place: str, coding: str) -> bytes:
 @pytest.mark.parametrize(("form", "place", "result"), BROKEN, ids=[" ".join(row) for row in BROKEN])
 def test_a_broken_unit_in_any_form_costs_its_record_alone(form: str, place: str, result: str, coding: str) -> None:
     found = list(records(with_broken_unit(form, place, coding), NOW))
-
     broken = [str(each) for each in found if isinstance(each, Broken)]
     assert broken == ([f"record 2: is not {coding}"] if result == "set aside: is not UTF-8" else [])
     assert len(found) == 3
@@ -442,7 +434,6 @@ def test_what_is_broken_in_its_frame_too_is_set_aside_whole(data: bytes, reason:
 def test_a_text_in_the_encoding_it_tells_is_whole() -> None:
     latin = CAR.replace("SITE-A", "S\xcfTE").replace("utf-8", "iso-8859-1").replace("UTF-8", "iso-8859-1")
     latin = latin if latin.startswith("<?xml") else f'<?xml version="1.0" encoding="iso-8859-1"?>{latin}'
-
     assert {row["site"] for row in records(latin.encode("iso-8859-1"), NOW)} == {"S\xcfTE"}
 
 
@@ -474,12 +465,10 @@ def test_what_no_row_knows_or_contradicts_another_is_never_dropped_without_a_wor
 ) -> None:
     assert old in document
     found, *others = records(document.replace(old, new, 1).encode(), NOW)
-
     assert str(found) == f"record 1: {reason}"
     assert not [each for each in others if isinstance(each, Broken)]
 
 
 def test_what_others_add_in_their_own_name_space_may_be_there() -> None:
     added = CAR.replace("<urf:NodeCount>", '<x:Any xmlns:x="urn:x" x:a="1"><x:B>2</x:B></x:Any><urf:NodeCount>')
-
     assert read(added) == read(CAR)

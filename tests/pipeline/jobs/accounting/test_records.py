@@ -65,9 +65,7 @@ MACHINE = {**VM, "RecordCreateTime": None, "StartTime": "1706700000", "SuspendDu
     (CLOUD, MACHINE, {"WallDuration": "1000000000000"}, "StartTime and the durations lie beyond all calendars"),
     (CLOUD, MACHINE, {"WallDuration": "253402300799"}, "StartTime and the durations lie beyond all calendars"),
 ])  # fmt: skip
-def test_a_record_that_breaks_a_rule_is_set_aside_with_the_rule(
-    first: str, record: Said, change: Said, expected: str
-) -> None:
+def test_a_record_that_breaks_a_rule_is_set_aside_with_the_rule(first: str, record: Said, change: Said, expected: str):
     assert reason(first, {**record, **change}) == f"record 1: {expected}"
 
 
@@ -79,20 +77,17 @@ def test_a_record_that_breaks_a_rule_is_set_aside_with_the_rule(
 ])  # fmt: skip
 def test_a_record_is_of_a_month(first: str, record: Said, change: Said, month: str) -> None:
     [found] = read(text(first, {**record, **change}))
-
     assert found["month"] == month
 
 
 @pytest.mark.parametrize("nothing", ["NULL", "None", "", "   "])
 def test_what_stands_for_no_value_is_none(nothing: str) -> None:
     [job] = read(text(INDIVIDUAL, {**JOB, "Queue": nothing}))
-
     assert "queue" not in job
 
 
 def test_one_bad_record_leaves_the_others_of_its_message() -> None:
     first, bad, last = read(text(INDIVIDUAL, JOB, {**JOB, "EndTime": "never"}, {**JOB, "LocalJobId": "1003"}))
-
     assert (first["job_id"], last["job_id"]) == ("1001", "1003")
     assert str(bad) == "record 2: EndTime is not a time: 'never'"
 
@@ -100,7 +95,6 @@ def test_one_bad_record_leaves_the_others_of_its_message() -> None:
 @pytest.mark.parametrize("line", ["no colon here", "Site: SITE-B"])
 def test_lines_that_are_no_or_the_same_key_break_a_record(line: str) -> None:
     [broken] = read(text(INDIVIDUAL, JOB).replace("%%", f"{line}\n%%"))
-
     assert isinstance(broken, Broken)
 
 
@@ -108,7 +102,6 @@ def test_lines_that_are_no_or_the_same_key_break_a_record(line: str) -> None:
 def test_a_text_of_no_kind_we_know_is_refused_whole(first: str) -> None:
     with pytest.raises(Broken, match="no kind of record we know") as failed:
         read(text(first, JOB))
-
     assert len(str(failed.value)) < 150
 
 
@@ -122,7 +115,6 @@ def test_an_fqan_gives_vo_group_and_role_where_the_record_does_not(
     names: dict[str, str], expected: tuple[str | None, ...]
 ) -> None:
     [job] = read(text(INDIVIDUAL, {**JOB, **names}))
-
     assert (job.get("vo"), job.get("vo_group"), job.get("vo_role")) == expected
 
 
@@ -163,7 +155,6 @@ def addresses(*records: object, version: str = "0.2") -> dict[str, object]:
 
 def test_a_storage_record_is_read_and_one_that_lacks_something_set_aside() -> None:
     storage, broken = records(STAR.encode(), NOW)
-
     assert storage["month"] == "2024-03"  # type: ignore[index]  # it is not broken
     assert storage["vo_group"] == "/biomed/neuro"  # type: ignore[index]  # likewise
     assert str(broken).startswith("record 2: ")
@@ -190,7 +181,6 @@ def test_xml_that_is_not_safe_or_not_ours_is_refused(document: str) -> None:
 @pytest.mark.parametrize("document", [ENERGY, [ENERGY]])
 def test_energy_is_read_bare(document: object) -> None:
     [found] = read_json(document)
-
     assert (found["kind"], found["month"], found["energy_wh"], found["finished"]) == ("energy", "2024-03", 12.5, 1)
 
 
@@ -221,9 +211,7 @@ def test_json_of_any_bytes_is_refused_and_nothing_else(data: bytes) -> None:
 
 def test_xml_as_deep_as_it_will_is_set_aside() -> None:
     deep = STAR.replace("<sr:FileCount>", "<sr:a>" * 5000 + "</sr:a>" * 5000 + "<sr:FileCount>", 1)
-
     first, *_ = records(deep.encode(), NOW)
-
     assert str(first) == "record 1: its elements are nested too deeply"
 
 
@@ -249,7 +237,6 @@ REFUSED: dict[values.Read, list[object]] = {
 def test_other_values_are_refused_with_a_short_reason(read: values.Read, value: object) -> None:
     with pytest.raises(ValueError) as failed:
         read(value)
-
     assert len(str(failed.value)) < 100
 
 

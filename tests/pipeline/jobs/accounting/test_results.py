@@ -75,7 +75,6 @@ Line = tuple[str, ...]
 
 
 def expected(name: str) -> tuple[Line, list[Line]]:
-    """Return the head and the rows of a table of the worked example."""
     section = WORKED.split(f"\n## {name}\n")[1].split("\n## ")[0]
     lines = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")]
     head, _, *rows = [tuple(cell.strip() for cell in line) for line in lines]

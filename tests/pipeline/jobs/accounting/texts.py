@@ -89,6 +89,5 @@ CAR = """<urf:UsageRecords xmlns:urf="http://eu-emi.eu/namespaces/2012/11/comput
 
 
 def text(first: str, *records: Mapping[str, str | None]) -> str:
-    """Return a message of records; a key with None is left out."""
     blocks = ("".join(f"{key}: {value}\n" for key, value in each.items() if value is not None) for each in records)
     return f"{first}\n" + "".join(f"{block}%%\n" for block in blocks)

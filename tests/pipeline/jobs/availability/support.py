@@ -19,19 +19,16 @@ PROFILES = {
 
 
 def record(timestamp: str, service: str, hostname: str, metric: str, status: str, **others: Any) -> dict[str, Any]:
-    """Make a result as probes publish it."""
     empty = dict.fromkeys(("monitoring_host", "actual_data", "summary", "message", "tags"))
     named = {"timestamp": timestamp, "service": service, "hostname": hostname, "metric": metric, "status": status}
     return {**empty, **named, **others}
 
 
 def datum(fields: Mapping[str, Any], shape: Shape = "current") -> bytes:
-    """Write a result as one Avro binary datum."""
     stream = io.BytesIO()
     schemaless_writer(stream, RESULT_SCHEMAS[shape], dict(fields))
     return stream.getvalue()
 
 
 def rows(frame: DataFrame, *columns: str) -> list[tuple[Any, ...]]:
-    """Return some columns of all rows, sorted."""
     return sorted(tuple(row) for row in frame.select(*columns).collect())

@@ -53,7 +53,6 @@ def changed(tmp_path: Path, option: str, content: Any) -> Options:
 def test_what_is_wrong_in_a_file_is_said_with_field(tmp_path: Path, option: str, content: Any, reason: str) -> None:
     with pytest.raises(WrongOption) as refused:
         inputs(changed(tmp_path, option, content))
-
     assert reason in str(refused.value)
 
 
@@ -100,7 +99,6 @@ def test_the_items_of_one_date_hold_until_the_next_date() -> None:
 
 def test_an_item_without_service_or_host_is_no_endpoint() -> None:
     items = [EndpointItem("A", service, host, tags=COUNTS) for service in ("webdav", "") for host in ("w1", "")]
-
     assert sites_of(items) == {"A": {Place("webdav", "w1"): ""}}
 
 
@@ -118,7 +116,6 @@ def test_a_downtime_of_days_covers_each_of_them() -> None:
 
 def test_what_holds_on_a_day_is_the_same_value_when_the_file_is_read_again() -> None:
     options = Options(**PROFILES, recomputations=str(WORKED / "request_b.json"))
-
     assert repr(inputs(options).on("2024-03-05", NOW)) == repr(inputs(options).on("2024-03-05", NOW + 5))
 
 
@@ -134,7 +131,6 @@ def test_a_profile_of_which_nothing_counts_is_passed_over_when_a_message_brought
 
 
 NIGHT = {"start_time": "2024-03-05T00:00:00Z", "end_time": "2024-03-05T06:00:00Z"}
-SPAN = Span(0, 6 * 3600, "UNKNOWN")
 DOWN = {"hostname": "w1", "service": "webdav", **NIGHT}
 REQUEST = {
     **NIGHT, "exclude": ["A"], "exclude_metrics": [{"metric": "dav"}],
@@ -203,7 +199,6 @@ def test_what_the_api_says_becomes_what_the_reference_shows(row: Input, tmp_path
 
 
 def fields(kind: Any, path: str = "") -> Iterator[str]:
-    """Yield the paths of all fields of a document, those that are not taken too."""
     for each in msgspec.structs.fields(kind):
         [inner, *_] = [*(part for part in get_args(each.type) if isinstance(part, type)), each.type]
         several = "[]" if inner is not each.type else ""
@@ -218,7 +213,6 @@ def fields(kind: Any, path: str = "") -> Iterator[str]:
 def test_every_field_that_is_known_has_a_row_and_no_other(option: str) -> None:
     in_reference = {row.key for row in ROWS if row.form == option and "unknown field" not in row.result}
     of_days = {f"(list of a day) {name}" for name in ("date", "endpoints", *documents.DowntimesOfDate.NOT_TAKEN)}
-
     assert in_reference == {*fields(FILES[option][0]), *(of_days if option == "downtimes" else ())}
 
 
@@ -316,9 +310,8 @@ def test_a_status_that_is_applied_holds_where_its_last_name_is(
     change: dict[str, str], level: str, names: tuple[str | None, ...]
 ) -> None:
     request = msgspec.convert({**NIGHT, "applied_status_changes": [{"state": "OK", **change}]}, documents.Request)
-
     assert list(overrides("2024-03-05", [], [request], Defaults())) == [
-        Override(level, names, SPAN._replace(status="OK"))
+        Override(level, names, Span(0, 6 * 3600, "UNKNOWN")._replace(status="OK"))
     ]
 
 

@@ -18,14 +18,13 @@ RESULT = record(
     monitoring_host="mon1.example.org", actual_data="time=2.227776s;;;0.000000 size=69485B;;;0", summary="slow",
     tags={"endpoint_group": "SITE-A", "vofqan": None},
 )  # fmt: skip
-SHAPES: list[Shape] = ["current", "without_actual_data", "actual_data_last"]
 
 ENDPOINT = {"type": "SITES", "group": "A", "service": "webdav", "hostname": "w1", "tags": {"monitored": "1", "x": "y"}}
 DOWN = {"hostname": "w1", "service": "webdav", "start_time": "2024-03-05T00:00:00Z", "end_time": "2024-03-06T00:00:00Z"}
 PROFILE = {"profile": "P", "service": "webdav", "metric": "dav", "tags": None}
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", ["current", "without_actual_data", "actual_data_last"])
 def test_a_result_is_read_in_the_shape_it_was_written_in(shape: Shape) -> None:
     [found] = parse_results(shape)(datum(RESULT, shape), {"partition_date": "2024-03-05"})
 
@@ -52,14 +51,12 @@ def test_a_result_is_read_in_the_shape_it_was_written_in(shape: Shape) -> None:
 def test_what_is_no_result_is_refused_with_the_reason(data: bytes, reason: str) -> None:
     with pytest.raises(Broken) as refused:
         list(parse_results("current", latest=2**32)(data, {"partition_date": "2024-03-05"}))
-
     assert str(refused.value).startswith(reason)
 
 
 @pytest.mark.parametrize("attributes", [{}, {"partition_date": "2024-03-06"}, {"partition_date": "today"}])
 def test_the_result_itself_says_its_day(attributes: dict[str, str]) -> None:
     [found] = parse_results("current")(datum(RESULT), attributes)
-
     assert found["date"] == "2024-03-05"
 
 
@@ -93,14 +90,12 @@ def test_datums_of_one_message_or_of_several_make_the_same_lists() -> None:
 
 
 def test_each_list_is_of_its_day() -> None:
-    came = lists(
-        [
-            *rows("group_endpoints", packed("group_endpoints", ENDPOINT)),
-            *rows("group_endpoints", packed("group_endpoints", {**ENDPOINT, "tags": None}), day="2024-03-06"),
-            *rows("metric_profile", packed("metric_profile", PROFILE, {**PROFILE, "metric": "tcp"})),
-            *rows("group_groups", packed("group_groups", {"type": "NGI", "group": "N", "subgroup": "A", "tags": None})),
-        ]
-    )
+    came = lists([
+        *rows("group_endpoints", packed("group_endpoints", ENDPOINT)),
+        *rows("group_endpoints", packed("group_endpoints", {**ENDPOINT, "tags": None}), day="2024-03-06"),
+        *rows("metric_profile", packed("metric_profile", PROFILE, {**PROFILE, "metric": "tcp"})),
+        *rows("group_groups", packed("group_groups", {"type": "NGI", "group": "N", "subgroup": "A", "tags": None})),
+    ])  # fmt: skip
 
     endpoints = [(day, each.tags.monitored) for day, items in came.endpoints.items() for each in items]
     assert endpoints == [("2024-03-05", "1"), ("2024-03-06", "")]

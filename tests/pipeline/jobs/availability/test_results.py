@@ -32,7 +32,6 @@ DAY = "2024-03-05"
 
 
 def table(heading: str) -> list[list[str]]:
-    """Return the cells of the table below a heading of the page."""
     part = PAGE.split(f"## {heading}\n")[1].split("\n## ")[0]
     lines = [line for line in part.splitlines() if line.startswith("|")][2:]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
@@ -66,8 +65,6 @@ def figures(spark: SparkSession, work: Path) -> list[tuple[object, ...]]:
 
 @dataclass
 class Monitored:
-    """A project on a real service, and the folder of a job that follows it."""
-
     spark: SparkSession
     garden: Garden
     work: Path

@@ -120,7 +120,6 @@ def test_an_event_of_the_site_names_the_metric_that_caused_it_and_all_around_it(
 
 def test_a_service_that_another_endpoint_carries_does_not_change() -> None:
     results = [*ALL_OK, (MEASURED[0], 3600, "CRITICAL")]
-
     assert [event["hostname"] for event in told(results, inputs(), "endpoint")] == ["c1"]
     assert told(results, inputs(), "service") == []
 
@@ -136,13 +135,11 @@ def test_a_downtime_is_its_own_cause() -> None:
 
 def test_what_has_not_happened_yet_is_not_told() -> None:
     events = told(ALL_OK, inputs(TODAY, DOWN, until=7200), "endpoint_group")
-
     assert [event["status"] for event in events] == ["DOWNTIME"]
 
 
 def test_a_site_without_anything_that_counts_has_no_timeline() -> None:
     found = timelines_of(inputs(), "B", {}, {})
-
     assert found == {}
     assert list(site_rows("B", {}, [inputs()], "Critical", DAY)) == []
 
@@ -190,7 +187,6 @@ def test_a_status_holds_until_the_next_result(before: str, results: list[tuple[i
 @given(TIMELINES)
 def test_the_seconds_of_a_day_sum_to_a_day(timeline: Timeline) -> None:
     spans = list(timeline.spans())
-
     assert sum(span.end - span.start for span in spans) == len(by_second(timeline)) == DAY
     assert all(span.end == after.start for span, after in pairwise(spans))
     assert timeline.at(DAY - 1) == timeline.changes[-1].status == by_second(timeline)[-1]
@@ -200,7 +196,6 @@ def test_the_seconds_of_a_day_sum_to_a_day(timeline: Timeline) -> None:
 @given(st.lists(TIMELINES, min_size=1, max_size=4), st.sampled_from([AND, OR]))
 def test_timelines_come_together_second_by_second(timelines: list[Timeline], operation: Operation) -> None:
     joined = combined(operation, timelines)
-
     assert by_second(joined) == [operation.over(each) for each in zip(*map(by_second, timelines), strict=True)]
     assert is_shortest(joined)
 
@@ -227,7 +222,6 @@ def test_and_is_the_worst_and_or_the_first_of_its_order(statuses: list[str]) -> 
 
 def test_a_table_that_leaves_a_pair_out_is_refused() -> None:
     table = {pair: status for pair, status in AND.table.items() if pair != ("OK", "CRITICAL")}
-
     with pytest.raises(ValueError, match="operation mine does not say what OK and CRITICAL give"):
         Operation("mine", table)
 
@@ -235,14 +229,12 @@ def test_a_table_that_leaves_a_pair_out_is_refused() -> None:
 @pytest.mark.parametrize("pair", [("OK", "WARNING"), ("OK", "OK")])
 def test_a_table_whose_outcome_depends_on_the_order_is_refused(pair: tuple[str, str]) -> None:
     table = {**AND.table, pair: "MISSING"}
-
     with pytest.raises(ValueError, match="in another order"):
         Operation("mine", table)
 
 
 def test_an_order_makes_an_operation() -> None:
     mine = by_order("mine", ("MISSING", *[status for status in STATUSES if status != "MISSING"]))
-
     assert mine.over(["CRITICAL", "MISSING", "OK"]) == "MISSING"
 
 

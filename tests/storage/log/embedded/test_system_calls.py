@@ -82,7 +82,10 @@ def test_folders_are_durable_before_anything_is_served_and_every_publish_before_
     events = trace("publish", tmp_path)
 
     served = events[: events.index("say opened")]
-    assert set(served) == {"sync folder log", *(f"sync folder {name}" for name in ("1h", "1d", "7d", "30d", "1y"))}
+    assert set(served) == {
+        "sync folder log",
+        *(f"sync folder {name}" for name in ("1h", "1d", "7d", "30d", "1y", "cursors")),
+    }
     assert between(events, "opened", "created") == [*BEGUN, *STORED]
     assert between(events, "created", "closed") == [*STORED, "say answered", *STORED, "say answered", *STORED]
 

@@ -23,7 +23,6 @@ from tests.support.parts import kafka_servers
 
 
 async def raw_batches(servers: str, partition: Partition, bounds: Bounds) -> list[tuple[int, list[bytes]]]:
-    """Return offset and values of each batch within bounds."""
     found = []
     async with connected(servers) as connection:
         at = bounds.oldest
@@ -69,7 +68,6 @@ async def change_topic(servers: str, partition: Partition, **configs: str | None
 
 
 async def settings(servers: str, partition: Partition, *names: str) -> dict[str, str]:
-    """Return settings of a topic as the brokers have them."""
     async with connected(servers) as connection:
         until = asyncio.get_running_loop().time() + 8
         return dict((await describe(connection, [partition.name], names, until))[partition.name])
@@ -86,7 +84,6 @@ async def administration() -> AsyncIterator[AIOKafkaAdminClient]:
 
 
 async def make(*, first: Offset = FIRST) -> Partition:
-    """Make a topic as ours are and return where it is."""
     partition = partition_of(f"raw-{uuid.uuid4().hex[:8]}", new_topic_id(), "project.topic", first)
     configs = {"message_timestamp_type": "LogAppendTime", "max_message_bytes": str(17 * 2**20)}
     await make_topic(kafka_servers(), partition.name, **configs)
@@ -124,7 +121,6 @@ async def produce(partition: Partition, values: Sequence[bytes | None], **settin
 
 @contextlib.asynccontextmanager
 async def opened(**changes: Any) -> AsyncIterator[tuple[Connection, Reader]]:
-    """Open a connection and a reader, as one node of a service has them."""
     given = KafkaOptions(servers=kafka_servers(), **({"replication": 1, "min_isr": 1} | changes))
     connection = await Connection.open(given)
     reader = Reader(connection, given, Supervisor())

@@ -12,7 +12,8 @@ from ams.core.names import TopicId, new_topic_id
 from ams.storage.log.kafka.log import KafkaLog
 from local_cluster.kafka import Brokers
 from tests.storage.log.engines import Kafka, all_fragments, fragments, new_topic, texts
-from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
+from tests.support.loop_time import pass_loop_time
+from tests.support.waiting import PATIENCE_SECONDS, some_turns, wait_until_async
 
 pytestmark = pytest.mark.kafka
 
@@ -60,8 +61,6 @@ async def log(broker: Brokers):
 
 
 async def answers_again(log: KafkaLog, topic) -> int:
-    """Return where an append goes that is tried until it is answered."""
-
     async def appended() -> tuple[int] | None:
         with contextlib.suppress(LogUnavailable):
             return ((await log.append(topic, texts("back"))).first,)
@@ -71,11 +70,15 @@ async def answers_again(log: KafkaLog, topic) -> int:
 
 
 @pytest.mark.long
-async def test_a_broker_that_stands_still_for_a_while_is_waited_for(broker: Brokers, log: KafkaLog, topic: TopicId):
+async def test_a_broker_that_stands_still_for_a_while_is_waited_for(
+    broker: Brokers, log: KafkaLog, topic: TopicId, monkeypatch: pytest.MonkeyPatch
+):
     await log.append(topic, texts("aaaa"))
     broker.freeze(1)
     waiting = [asyncio.ensure_future(log.append(topic, texts(f"b{n:03d}"))) for n in range(5)]
-    await asyncio.sleep(1.5)
+    await some_turns()
+    pass_loop_time(monkeypatch, 3.0)
+    await some_turns()
     assert not any(each.done() for each in waiting)
 
     broker.thaw(1)

@@ -19,6 +19,7 @@ from tests.service.interference import failing
 from tests.storage.log.engines import HOUR, Kafka, new_topic, numbered, texts
 from tests.storage.log.idempotency_store import MemoryIdempotencyStore
 from tests.storage.log.kafka.test_records import batch_of, signed
+from tests.support.loop_time import pass_loop_time
 from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
 
 pytestmark = pytest.mark.kafka
@@ -129,7 +130,9 @@ async def test_an_append_of_a_node_that_died_before_it_sent_it_is_made_by_one_of
         assert await log.bounds(topic) == Bounds(0, 6)
 
 
-async def test_who_stood_still_until_its_claim_was_taken_over_does_not_give_up_that_of_another(engine: Kafka):
+async def test_who_stood_still_until_its_claim_was_taken_over_does_not_give_up_that_of_another(
+    engine: Kafka, monkeypatch: pytest.MonkeyPatch
+):
     async with engine.opened(patience=1.0) as log, engine.opened() as second:
         topic = await new_topic(second)
         hashed = key_hash(topic, b"k")
@@ -144,7 +147,7 @@ async def test_who_stood_still_until_its_claim_was_taken_over_does_not_give_up_t
                 engine.clock.advance(YOUNG)
                 quick = asyncio.ensure_future(second.append(topic, texts("aaaa"), key="k"))
                 await wait_until_async(is_taken_over)
-                await asyncio.sleep(1.0)
+                pass_loop_time(monkeypatch, 1.0)
             with pytest.raises(LogUnavailable):  # `Unsent`, unless sending had begun on a slow machine
                 await slow
             with pytest.raises(LogUnavailable):
@@ -159,7 +162,6 @@ async def test_a_claim_that_could_not_be_settled_is_answered_all_the_same(engine
     with failing(engine.idempotency, "settle", RegistryUnavailable):
         first = await log.append(topic, texts("aaaa"), key="k")
     engine.clock.advance(YOUNG)
-
     assert await log.append(topic, texts("aaaa"), key="k") == first
 
 

@@ -11,7 +11,6 @@ from ams.storage.log.kafka.message_cache import MOST_AHEAD, CachedRange, Pending
 
 
 def stored(*offsets, size=10):
-    """Return messages that were published one by one."""
     return [Run.of(offset, 1, [b"x" * size]) for offset in offsets]
 
 

@@ -6,6 +6,7 @@ import pytest
 from ams.core.messages import message, parse
 from ams.storage.log.base import Appended, Bounds
 from ams.storage.log.kafka import reader
+from ams.storage.log.kafka.connection import ASK, Connection
 from tests.storage.log.kafka import stored
 from tests.support.waiting import wait_until_async
 
@@ -26,6 +27,27 @@ async def node():
 async def other():
     async with stored.opened() as (_, reader):
         yield reader
+
+
+@pytest.fixture
+def questions(monkeypatch):
+    """The lanes of all questions that brokers are asked, which they answer soon."""
+    asked, send = [], Connection.send
+
+    def noted(self, node, request, lane=ASK):
+        asked.append(lane)
+        return send(self, node, request, lane)
+
+    monkeypatch.setattr(Connection, "send", noted)
+    monkeypatch.setitem(reader.WAIT_MS, reader.LONG, 20)
+    return asked
+
+
+async def goes_on(waiting, questions):
+    """Return whether a wait goes on after the answers to two more questions about its topic."""
+    enough = questions.count(reader.LONG) + 3
+    await wait_until_async(lambda: waiting.done() or questions.count(reader.LONG) >= enough)
+    return not waiting.done()
 
 
 def values(messages):
@@ -74,7 +96,6 @@ async def test_a_read_holds_no_more_than_what_came_before_a_gap_in_memory(node):
 
 
 async def read_on(node, partition, step):
-    """Read a topic to its end, so many messages at a time; return what was found."""
     found, start = [], 0
     while batch := await node.read(partition, start, max_messages=step, max_bytes=1 << 20):
         found += batch
@@ -90,7 +111,7 @@ async def test_who_reads_on_and_on_and_side_by_side_gets_every_message_once(node
         assert len({each.fragment for each in found}) == 5000
 
 
-async def test_a_read_below_the_oldest_begins_there(node, other):
+async def test_a_read_below_the_oldest_begins_there(node, other, questions):
     partition = await stored.make()
     await stored.produce(partition, [b"%d" % number for number in range(10)])
     await node.read(partition, 0, max_messages=1, max_bytes=1 << 20)
@@ -101,8 +122,7 @@ async def test_a_read_below_the_oldest_begins_there(node, other):
     assert await other.bounds(partition) == Bounds(10, 10)
     assert await node.last_time(partition) is None
     waiting = asyncio.create_task(other.wait(partition, 3, FOR_EVER))
-    await asyncio.sleep(0.3)
-    assert not waiting.done()
+    assert await goes_on(waiting, questions)
     await stored.produce(partition, [b"new"])
     async with asyncio.timeout(PATIENCE):
         assert await waiting
@@ -120,42 +140,41 @@ async def test_holes_are_read_over(node):
     assert offsets(await node.read(partition, 2, **ALL)) == [3]
 
 
-async def test_a_wait_does_not_end_for_a_hole(node):
+async def test_a_wait_does_not_end_for_a_hole(node, questions):
     partition = await stored.make()
     await transaction(node, partition, 2)
     assert await node.wait(partition, 0, PATIENCE)
     waiting = asyncio.create_task(node.wait(partition, 1, FOR_EVER))
-    await asyncio.sleep(0.5)
-    assert not waiting.done()
+    assert await goes_on(waiting, questions)
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
     assert not await node.wait(partition, 1, 0.3)
 
 
-async def test_a_wait_ends_with_the_message_it_is_for_published_through_another_node(node):
+async def test_a_wait_ends_with_the_message_it_is_for_published_through_another_node(node, questions):
     partition = await stored.make()
     async with stored.producer() as made:
         waiting = asyncio.create_task(node.wait(partition, 1, FOR_EVER))
-        await asyncio.sleep(0.2)
+        assert await goes_on(waiting, questions)
         await made.send_and_wait(partition.name, b"x")
-        await asyncio.sleep(0.3)
-        assert not waiting.done()
+        assert await goes_on(waiting, questions)
         await made.send_and_wait(partition.name, b"y")
         async with asyncio.timeout(PATIENCE):
             assert await waiting
 
 
-async def test_a_new_wait_is_followed_while_another_topic_is_waited_on(monkeypatch):
+async def test_a_new_wait_is_followed_while_another_topic_is_waited_on(monkeypatch, questions):
     """The question about the other topic is out for longer than the new waits last: they cannot be waiting for it."""
     monkeypatch.setitem(reader.WAIT_MS, reader.LONG, int(FOR_EVER * 1000))
     quiet, busy = await stored.make(), await stored.make()
     async with stored.opened(request_timeout=2 * FOR_EVER) as (_, node), stored.producer() as made:
         waiting = asyncio.create_task(node.wait(quiet, 0, FOR_EVER))
-        await asyncio.sleep(0.2)
+        await wait_until_async(lambda: questions.count(reader.LONG))
         await made.send_and_wait(busy.name, b"first")
         for number in range(1, 20):
+            asked = len(questions)
             wait = asyncio.create_task(node.wait(busy, number, PATIENCE))
-            await asyncio.sleep(0.02)
+            await wait_until_async(lambda asked=asked: len(questions) > asked)
             await made.send_and_wait(busy.name, b"x")
             assert await wait
         assert not waiting.done()

@@ -36,7 +36,6 @@ def batch_of(records, kind=0, times=False):
 
 
 def signed(batch):
-    """Put the right checksum into a batch that was changed."""
     struct.pack_into(">I", batch, 17, crc32c(bytes(batch[21:])))
     return bytes(batch)
 

@@ -20,14 +20,12 @@ from ams.storage.log.kafka.connection import Connection
 from ams.storage.log.kafka.log import KafkaLog
 from tests.storage.log.engines import Kafka, all_fragments, fragments, new_topic, numbered, texts
 from tests.storage.log.kafka.stored import raw_batches
-from tests.support.waiting import PATIENCE_SECONDS, wait_until_async
+from tests.support.waiting import PATIENCE_SECONDS, some_turns, wait_until_async
 
 pytestmark = pytest.mark.kafka
 
 
 class LossyConnection(Connection):
-    """A connection that loses answers to publishes, or the publishes themselves."""
-
     lose_answers = 0
     lose_requests = 0
     sent = 0
@@ -201,7 +199,8 @@ async def test_small_requests_behind_one_as_large_as_a_batch_wait_for_the_next(e
     appends = []
     for each in requests:
         appends.append(asyncio.ensure_future(log.append(topic, each)))
-        await asyncio.sleep(0.05)
+        await wait_until_async(lambda: log.connection.sent)
+        await some_turns()
     log.connection.held.set()
     answers = await asyncio.gather(*appends)
 

@@ -79,8 +79,6 @@ class AggregationProfile(Document, frozen=True):
 
 
 class _Row(Document, frozen=True):
-    """A line of a truth table: `a` and `b` give `x`."""
-
     a: Status
     b: Status
     x: Status
@@ -93,7 +91,6 @@ class _TruthTable(Document, frozen=True):
     truth_table: list[_Row]
 
     def operation(self) -> Operation:
-        """Return what it says; raises `ValueError` for a table that is not complete or depends on the order."""
         pairs: dict[tuple[str, str], str] = {(status, status): status for status in STATUSES}
         pairs.update({(row.b, row.a): row.x for row in self.truth_table})
         pairs.update({(row.a, row.b): row.x for row in self.truth_table})
@@ -317,7 +314,6 @@ class _StatusChange(Document, frozen=True):
 
     @property
     def names(self) -> tuple[str, str, str, str]:
-        """Group, service, hostname and metric; empty is any."""
         return self.group, self.service, self.hostname or self.endpoint, self.metric
 
     def over(self, span: Span) -> "Override":

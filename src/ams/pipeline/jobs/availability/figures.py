@@ -113,7 +113,13 @@ def computed(results: DataFrame, days: Sequence[DayInputs], report: str, repeat:
 
     def compute(table: pa.Table) -> pa.Table:
         rows = table.to_pylist()
-        found = site_rows(rows[0]["endpoint_group"], _results_of(rows), days, report, repeat)
+        held: dict[str, dict[Place, list[Result]]] = {}
+        for row in rows:
+            if row["date"] is not None:
+                place = Place(*(row[name] for name in _METRIC))
+                result = Result(row["second"], *(row[name] for name in _TOLD))
+                held.setdefault(row["date"], {}).setdefault(place, []).append(result)
+        found = site_rows(rows[0]["endpoint_group"], held, days, report, repeat)
         return pa.Table.from_pylist(list(found), schema=to_arrow_schema(ROWS))
 
     grouped = found.unionByName(silent, allowMissingColumns=True).groupBy("endpoint_group")
@@ -131,16 +137,6 @@ def told(results: DataFrame, days: Iterable[DayInputs]) -> DataFrame:
     before = F.lag("worst.status").over(Window.partitionBy("date", *_METRIC).orderBy("timestamp"))
     changed = once.withColumn("before", before).where("before IS NULL OR before != worst.status")
     return changed.select("date", *_METRIC, (F.unix_timestamp("timestamp") % DAY).alias("second"), "worst.*")
-
-
-def _results_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[Place, list[Result]]]:
-    held: dict[str, dict[Place, list[Result]]] = {}
-    for row in rows:
-        if row["date"] is not None:
-            place = Place(*(row[name] for name in _METRIC))
-            result = Result(row["second"], *(row[name] for name in _TOLD))
-            held.setdefault(row["date"], {}).setdefault(place, []).append(result)
-    return held
 
 
 def site_rows(

@@ -165,7 +165,6 @@ def day_before(day: str, days: int = 1) -> str:
 
 
 def _downtimes(file: str, passed_over: list[str]) -> dict[str, list[documents.Downtime]]:
-    """Read downtimes: one list, or, as the web API answers, the lists of days."""
     found = _read("downtimes", file, lambda found: found)
     if not isinstance(found, list) or not any(isinstance(each, dict) and "endpoints" in each for each in found):
         return {"": _times("downtimes", file, documents.Downtime, passed_over)}

@@ -121,7 +121,14 @@ def _result(record: Mapping[str, Any], partition_date: str, latest: float) -> di
             raise Broken(f"{name} is empty")
     if record["status"] not in STATUSES:
         raise Broken(f"status {record['status'][:20]!r} is none of {', '.join(STATUSES)}")
-    timestamp = _timestamp(record["timestamp"], latest)
+    text = record["timestamp"]
+    try:
+        seconds = moment(text)
+    except ValueError as error:
+        raise Broken(f"timestamp {text[:30]!r}: {error}") from error
+    if not 0 <= seconds <= latest:
+        raise Broken(f"timestamp {text} lies {'before 1970' if seconds < 0 else 'in the future'}")
+    timestamp = datetime.fromtimestamp(seconds, UTC)
     _check_day(timestamp, partition_date)
     return {
         "date": timestamp.date().isoformat(),
@@ -130,16 +137,6 @@ def _result(record: Mapping[str, Any], partition_date: str, latest: float) -> di
         **{name: record[name] or "" for name in ("monitoring_host", "summary", "message")},
         "response_time": response_time(record.get("actual_data") or ""),
     }
-
-
-def _timestamp(text: str, latest: float) -> datetime:
-    try:
-        seconds = moment(text)
-    except ValueError as error:
-        raise Broken(f"timestamp {text[:30]!r}: {error}") from error
-    if not 0 <= seconds <= latest:
-        raise Broken(f"timestamp {text} lies {'before 1970' if seconds < 0 else 'in the future'}")
-    return datetime.fromtimestamp(seconds, UTC)
 
 
 def _check_day(timestamp: datetime, partition_date: str) -> None:

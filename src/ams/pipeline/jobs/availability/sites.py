@@ -116,7 +116,10 @@ class _Teller:
 
     def event(self, place: Place, happening: _Happening) -> dict[str, Any]:
         second, repeat = happening.second, str(happening.reminder).lower()
-        cause = self._cause(place, happening)
+        now = {each: self._last_two(each, happening.second)[0] for each in self.below[place]}
+        moved = [each for each, change in now.items() if change.second == happening.second]
+        same = [each for each in moved or now if now[each].status == happening.status]
+        cause = (same or moved or [Place(place.service)])[0]
         found = [each for each in self.results.get(cause, ()) if each.second == second]
         result = max(found, key=lambda each: SEVERITY[each.status], default=Result(second, ""))
         return {
@@ -137,13 +140,6 @@ class _Teller:
             **self._fours(cause, second),
             **self._neighbours(place, cause, second),
         }
-
-    def _cause(self, place: Place, happening: _Happening) -> Place:
-        """Find what moved a level, or holds it: of what changed at that second, first what now has its status."""
-        now = {each: self._last_two(each, happening.second)[0] for each in self.below[place]}
-        moved = [each for each, change in now.items() if change.second == happening.second]
-        same = [each for each in moved or now if now[each].status == happening.status]
-        return (same or moved or [Place(place.service)])[0]
 
     def _last_two(self, place: Place, second: int) -> tuple[Change, Change]:
         changes = self.lines[place].changes

@@ -33,8 +33,7 @@ from ams.pipeline.jobs.fields import (
 
 MAX_NAMES: Final = 200
 """Names of fields that fill no column, of a description at most: those that stand there most often."""
-MAX_NAME: Final = 120
-"""Characters of such a name that are kept."""
+MAX_NAME: Final = 120  # characters of such a name that are kept
 
 
 def parse(data: bytes, attributes: Mapping[str, str]) -> Iterable[Record]:

@@ -15,6 +15,7 @@ reader           reading messages, each checked; those read again and again are 
 pages            reading files without keeping the event loop waiting
 scan             reading a segment from beginning to end; verifying all of them, changing nothing
 recovery         from the files of a folder to a whole log, at every start
+journal          groups of moves of cursors, as records of the log, and images of all of them
 upkeep           sealed segments get indexes, old ones are removed, damaged indexes are made anew
 """
 

@@ -29,7 +29,7 @@ from ams.storage.log.embedded.index_file import (
     key_in,
 )
 from ams.storage.log.embedded.pages import NotLoaded, Pages
-from ams.storage.log.embedded.segment import CLASSES, RetentionClass
+from ams.storage.log.embedded.segment import CLASSES, CURSORS, RetentionClass
 from ams.storage.log.embedded.segment_index import Entries, KeyedResult, KeyFilter, SegmentEntries, unpacked
 
 T = TypeVar("T")
@@ -147,6 +147,7 @@ class Segment:
     head: IndexHead | None = None  # of its index file, once there is one
     filter: KeyFilter | None = None  # of the keys in its index file; None: there is none, or it is damaged
     closed: bool = False  # it will not grow any more
+    cursors: int = 0  # commit of the last group of cursors in it; 0: there is none that an image has not
 
     def may_hold(self, hashed: bytes) -> bool:
         """Return whether the key with this hash may be in it; False is certain."""
@@ -181,15 +182,16 @@ class IndexPosition(NamedTuple):
 
 @dataclass(slots=True)
 class SegmentCatalog:
-    """All segments, by class, in the order of their sequence numbers."""
+    """All segments, by class, in the order of their sequence numbers; `iter` goes through those of messages."""
 
     pages: Pages
     by_class: list[list[Segment]] = field(default_factory=lambda: [[] for _ in CLASSES])
     by_sequence: dict[int, Segment] = field(default_factory=dict)
+    chain: list[Segment] = field(default_factory=list)  # of cursors; no messages are in these
 
     def add(self, segment: Segment) -> None:
         """Take a segment that is newer than the others of its class."""
-        self.by_class[segment.kind.code].append(segment)
+        (self.chain if segment.kind is CURSORS else self.by_class[segment.kind.code]).append(segment)
         self.by_sequence[segment.sequence] = segment
 
     def remove(self, segment: Segment) -> None:

@@ -21,7 +21,7 @@ from typing import cast
 import structlog
 
 from ams.core.clock import Clock, Milliseconds
-from ams.core.errors import LogUnavailable
+from ams.core.errors import LogUnavailable, OutcomeUnknown
 from ams.core.names import Offset, TopicId
 from ams.storage.files import Disk
 from ams.storage.free_space import ReservedSpace
@@ -31,6 +31,7 @@ from ams.storage.log.embedded.group_commit import (
     Appends,
     Chore,
     Control,
+    CursorGroup,
     LargeAppend,
     Outcome,
     Packed,
@@ -42,7 +43,7 @@ from ams.storage.log.embedded.group_commit import (
 )
 from ams.storage.log.embedded.options import LogOptions
 from ams.storage.log.embedded.record import HEADER_BYTES, Header, Kind, control_body, encode
-from ams.storage.log.embedded.segment import Open, RetentionClass, Spares, Writer, class_of, seed_of
+from ams.storage.log.embedded.segment import CURSORS, Open, RetentionClass, Spares, Writer, class_of, seed_of
 
 logger = structlog.get_logger("ams.log")
 
@@ -100,14 +101,17 @@ class Committer:
         options: LogOptions,
         commit: int,
         report: Callable[[list[Outcome], list[asyncio.Future[None]]], None],
+        cursors_commit: int = 0,
     ) -> None:
-        """Take over; `commit` is the last number given before."""
+        """Take over; `commit` is the last number given before, `cursors_commit` that of the last group of cursors."""
         self.refusal: str | None = None  # why appends fail now; None while they do not
         self._writers, self._space, self._clock = writers, space, clock
         self._options, self._commit, self._report = options, commit, report
         self._inbox: queue.SimpleQueue[Sequence[Work]] = queue.SimpleQueue()
         self._waiting: OrderedDict[TopicState, deque[Append | Control]] = OrderedDict()
         self._large_is_due = False  # whether the last group let an append larger than a group wait
+        self._cursors: CursorGroup | None = None  # the one that waits
+        self._cursors_commit = cursors_commit
         self._chores: list[Chore] = []
         self._taken: Appends | list[Control] = {}  # the group that is being stored
         self._large: LargeAppend | None = None  # the append that is being written in slices
@@ -129,13 +133,17 @@ class Committer:
 
     def run(self) -> None:
         """Work until asked to finish and nothing waits; the thread's main function."""
-        while not self._stopping or self._waiting or self._large:
+        while not self._stopping or self._waiting or self._large or self._cursors:
             self._receive()
+            if self._large and self._cursors:  # a group may have to wait for the rest of a large append
+                self._commit_cursors(self._cursors)
             if self._waiting:
                 self._taken = self._take()
                 if self._taken:
                     self._commit_group(self._taken)
                 self._taken = {}
+            if self._cursors:
+                self._commit_cursors(self._cursors)
             if self._large:
                 self._go_on_with(self._large)
             self._sync_if_due()
@@ -157,7 +165,7 @@ class Committer:
 
     def _receive(self) -> None:
         try:
-            if not self._waiting and not self._stopping and not self._large:
+            if not self._waiting and not self._stopping and not self._large and not self._cursors:
                 patience = None if self._sync_due is None else max(self._sync_due - self._clock.monotonic(), 0) / 1000
                 self._accept(self._inbox.get(timeout=patience))
             while True:
@@ -172,6 +180,8 @@ class Committer:
                 self._stopping = True
             elif isinstance(work, Chore):
                 self._chores.append(work)
+            elif isinstance(work, CursorGroup):
+                self._cursors = work
             elif large and work.topic is large.append.topic:
                 large.later.append(work)
             elif work.topic in waiting:
@@ -280,18 +290,62 @@ class Committer:
             return f"free space is unknown: {error.strerror}"
 
     def _commit_class(self, writer: Writer, appends: Appends, size: int, now: Milliseconds) -> Outcome:
-        outcome = Outcome(writer.kind.code)
+        outcome, cursors = Outcome(writer.kind.code), self._cursors_beside(writer)
         try:
-            self._make_ready(writer, size, now, outcome)
+            self._make_ready(writer, size + (len(cursors.body) if cursors else 0), now, outcome)
             segment = _open(writer)
             self._commit += 1
             packed = pack(appends, segment, self._commit, now)
+            if cursors:
+                packed.parts.append(self._cursors_record(writer, cursors, now))
             writer.write(packed.parts, sync=self._options.sync == "always")
         except Exception as error:
             self._fail(writer, outcome, _all(appends), error)
             return outcome
         self._stored(writer, packed, now, outcome)
+        if cursors:
+            self._cursors_stored(cursors, outcome)
         return outcome
+
+    def _cursors_beside(self, writer: Writer) -> CursorGroup | None:
+        """Return the cursors that go to the disk with a group of appends, by the same sync."""
+        has_gap = self._large is not None and self._large.writer is writer  # its room is counted in appends
+        return self._cursors if self._options.sync == "always" and not has_gap else None
+
+    def _commit_cursors(self, group: CursorGroup) -> None:
+        """Store cursors in their own chain; space is not asked for, as they must go on on a full disk."""
+        writer, now = self._writers[CURSORS.code], self._clock.wall()
+        outcome = Outcome(writer.kind.code)
+        try:
+            self._make_ready(writer, len(group.body), now, outcome)
+            self._commit += 1
+            writer.write([self._cursors_record(writer, group, now)], sync=True)
+        except Exception as error:
+            has_space = self._abandon(writer, outcome, error)
+            self._conclude([outcome])
+            if has_space:
+                self._commit_cursors(group)
+                return
+            self._cursors = None
+            in_doubt = any(each.needs_successor for each in group.tried)
+            failed = Outcome(writer.kind.code, cursors=group)
+            failed.cursors_error = OutcomeUnknown() if in_doubt else LogUnavailable(str(error))
+            self._report([failed], [])
+            return
+        segment = _open(writer)
+        outcome.commit, outcome.sequence, outcome.length = self._commit, segment.sequence, segment.length
+        self._cursors_stored(group, outcome)
+        self._written(writer, now)
+        self._conclude([outcome])
+
+    def _cursors_record(self, writer: Writer, group: CursorGroup, now: Milliseconds) -> bytes:
+        # It names the one before it: so a start notices missing ones, and one that failed and was not cut off.
+        group.tried.append(writer)
+        before = Offset(self._cursors_commit)
+        return self._record(writer, Kind.CURSORS, TopicId(bytes(16)), group.body, now, before)
+
+    def _cursors_stored(self, group: CursorGroup, outcome: Outcome) -> None:
+        outcome.cursors, self._cursors, self._cursors_commit = group, None, self._commit
 
     def _stored(self, writer: Writer, packed: Packed, now: Milliseconds, outcome: Outcome) -> None:
         segment = _open(writer)
@@ -416,19 +470,25 @@ class Committer:
 
     def _fail(self, writer: Writer, outcome: Outcome, works: Iterable[Append | Control], error: Exception) -> None:
         """Nothing of a group is acknowledged: give its segment up and answer with errors."""
-        if not isinstance(error, OSError):
-            logger.exception("log.committer_failed")
-        elif error.errno in (errno.ENOSPC, errno.EDQUOT):
-            self._space.release_reserve()
-        given_up = writer.abandon()
-        if given_up is not None:
-            outcome.closed.append(given_up)
-            outcome.in_doubt = given_up.reached > given_up.length
+        self._abandon(writer, outcome, error)
         outcome.failed += works
         if self._large and self._large.writer is writer:  # what was written of it went with the segment
             outcome.failed.append(self._large.append)
             self._let_go(self._large)
         self._refuse(f"the log could not be written: {error}")
+
+    def _abandon(self, writer: Writer, outcome: Outcome, error: Exception) -> bool:
+        """Give a segment up after an error; return whether there is space by now that was missing."""
+        has_space = False
+        if not isinstance(error, OSError):
+            logger.exception("log.committer_failed")
+        elif error.errno in (errno.ENOSPC, errno.EDQUOT):
+            has_space = self._space.release_reserve()
+        given_up = writer.abandon()
+        if given_up is not None:
+            outcome.closed.append(given_up)
+            outcome.in_doubt = given_up.reached > given_up.length
+        return has_space
 
     def _refuse(self, reason: str) -> None:
         if self.refusal != reason:

@@ -16,6 +16,7 @@ from itertools import accumulate, pairwise
 import msgspec
 
 from ams.core.clock import Milliseconds
+from ams.core.errors import LogUnavailable
 from ams.core.messages import Fragment, Stored, has_ordering_keys, sent_bytes
 from ams.core.names import Offset, TopicId
 from ams.core.runs import Columns
@@ -68,6 +69,15 @@ class Control:
 
 
 @dataclass(slots=True, eq=False)
+class CursorGroup:
+    """A group of moves of cursors on its way through the committer, where no other is then."""
+
+    body: bytes
+    ended: Callable[[LogUnavailable | None], None]  # called on the event loop
+    tried: list[Writer] = field(default_factory=list)  # to whose segments it was written
+
+
+@dataclass(slots=True, eq=False)
 class Chore:
     """A look at what is due beside appends: old segments to seal, the reserve, free space."""
 
@@ -80,7 +90,7 @@ _GAP_SHARE = 8  # the gap is at most this part of the append: what is left of it
 _MAX_MESSAGE_OVERHEAD, _MAX_APPEND_OVERHEAD = HEADER_BYTES + 16, 4 * HEADER_BYTES
 """Bytes that records take at most beside fragments and key, for each message and each append."""
 LOAD_BYTES = 2**20  # messages that are loaded are stored in groups of about so many bytes
-Work = Append | Control | Chore | None  # what is sent to the committer; None asks it to finish
+Work = Append | Control | CursorGroup | Chore | None  # what is sent to the committer; None asks it to finish
 Appends = Mapping[TopicState, Sequence[Append]]  # appends by topic, in their order
 
 
@@ -121,6 +131,8 @@ class Outcome:
     failed: list[Append | Control] = field(default_factory=list)
     in_doubt: bool = False  # whether bytes of what failed may be in the file, and a restart may find them
     closed: list[Open] = field(default_factory=list)  # segments that will not grow any more
+    cursors: CursorGroup | None = None  # a group that ended: it is in the segment, if there is no error
+    cursors_error: LogUnavailable | None = None
 
 
 class Packed:

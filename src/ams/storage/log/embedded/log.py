@@ -19,7 +19,8 @@ from ams.storage.log.base import NEVER, NEW, Appended, Bounds, Origin, Totals, c
 from ams.storage.log.embedded.ahead import Ahead
 from ams.storage.log.embedded.catalog import SegmentCatalog, TopicState
 from ams.storage.log.embedded.committer import Committer, Space
-from ams.storage.log.embedded.group_commit import Append, Control, Outcome, loads
+from ams.storage.log.embedded.group_commit import Append, Control, CursorGroup, Outcome, loads
+from ams.storage.log.embedded.journal import Journal
 from ams.storage.log.embedded.options import MIB, LogOptions
 from ams.storage.log.embedded.pages import Pages
 from ams.storage.log.embedded.reader import DamageTracker, Reader
@@ -51,7 +52,7 @@ class EmbeddedLog:
         self._spares = Spares(files, options)
         self._space = Space(files, folder, clock, options, self._spares)
         catalog = SegmentCatalog(Pages(files, _INDEX_MEMORY))
-        for segment in restored.segments:
+        for segment in (*restored.segments, *restored.chain):
             catalog.add(segment)
         self._state = LogState(folder, restored.topics, catalog, restored.commit, restored.table)
         self._state.unsealed += [each for each in restored.segments if each.closed and each.head is None]
@@ -59,12 +60,18 @@ class EmbeddedLog:
         for damage in restored.report.damage:
             self._damage.note(damage)
         by_class = writers(restored.open, restored.sequence, folder, files, options, self._spares)
-        self._committer = Committer(by_class, self._space, clock, options, restored.commit, self._tell)
+        self._committer = Committer(
+            by_class, self._space, clock, options, restored.commit, self._tell, restored.journal.commit
+        )
+        self.journal = Journal(files, folder, clock, catalog, restored.journal, self._submit_cursors)
+        self._state.images = self.journal.images
         self._thread = supervisor.thread(WRITING, "ams-log-committer", self._committer.run, self._writing_ended)
         self._retention_clock = retention_clock
         self._upkeep = Upkeep(
-            self._state, self._committer, files, clock, options, self._damage, self._spares, retention_clock
-        )
+            self._state, self._committer, files, clock, options, self._damage, self._spares, retention_clock,
+            self.journal,
+        )  # fmt: skip
+        self.journal.on_due = self._upkeep.rounds.soon
         self._ahead = Ahead(by_class, files, folder, clock, options)
         self._keys = Keys(self._state, self._upkeep.look_up, retention_clock, options)
         self._reader = Reader(catalog, self._damage, self._upkeep.look_up)
@@ -263,8 +270,9 @@ class EmbeddedLog:
         self._upkeep.keep_needed(needed, pressed)
 
     def segment_files(self) -> Sequence[str]:
-        """Return the files that hold messages now. From any thread."""
-        return [each.path for each in list(self._state.catalog) if each.length]
+        """Return the files that hold messages or cursors now. From any thread."""
+        catalog = self._state.catalog
+        return [each.path for each in (*catalog, *catalog.chain) if each.length] + self.journal.images()
 
     @property
     def space(self) -> FreeSpace:
@@ -273,7 +281,7 @@ class EmbeddedLog:
 
     def usage(self) -> int:
         """Return the bytes of segments, indexes, reserve, and pages that wait to be written."""
-        waiting = self._space.reserved + self._spares.bytes + self._committer.tails
+        waiting = self._space.reserved + self._spares.bytes + self._committer.tails + self.journal.usage
         return waiting + sum(each.length + (each.head.size if each.head else 0) for each in self._state.catalog)
 
     @property
@@ -375,6 +383,12 @@ class EmbeddedLog:
         elif outbox:
             self._committer.submit(*outbox)
 
+    def _submit_cursors(self, group: CursorGroup) -> None:
+        """Queue cursors, and with them what this turn of the event loop brought: they are to share a sync."""
+        self._check_open()
+        outbox, self._outbox = self._outbox, []
+        self._committer.submit(*outbox, group)
+
     def _tell(self, outcomes: list[Outcome], done: "list[asyncio.Future[None]]") -> None:
         """Take the committer's outcomes to the event loop; called from its thread."""
         with contextlib.suppress(RuntimeError):  # the event loop ended without closing the log
@@ -387,6 +401,8 @@ class EmbeddedLog:
         try:
             for outcome in outcomes:
                 self._state.apply(outcome)
+                if outcome.cursors is not None:
+                    self.journal.apply(outcome)
                 if outcome.closed:
                     self._upkeep.rounds.soon()
                 if outcome.sequence:
@@ -420,6 +436,7 @@ class EmbeddedLog:
         self._upkeep.rounds.cancel()
         if self._writing_ahead is not None:
             self._writing_ahead.cancel()
+        self.journal.give_up()
 
 
 def _refuse(waiting: "Iterable[asyncio.Future[None]]") -> None:

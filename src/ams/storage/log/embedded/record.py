@@ -46,6 +46,7 @@ class Kind(IntEnum):
     RETENTION = 4
     MARK = 5
     OLDEST = 6
+    CURSORS = 7
 
 
 _MESSAGES = int(Kind.MESSAGES)

@@ -19,11 +19,24 @@ from ams.core.names import TopicId
 from ams.storage.files import NEW, Disk, opened
 from ams.storage.log.embedded.catalog import Segment, Tail, TopicState
 from ams.storage.log.embedded.index_file import IndexHead, read_at, read_directory, read_filter, read_head
+from ams.storage.log.embedded.journal import RestoredJournal, write_image
 from ams.storage.log.embedded.options import LogOptions
 from ams.storage.log.embedded.record import Kind
-from ams.storage.log.embedded.scan import ControlRecord, Damage, Scanned, Trimmed, scan
+from ams.storage.log.embedded.scan import (
+    SET_ASIDE,
+    ControlRecord,
+    Damage,
+    Scanned,
+    Trimmed,
+    images_in,
+    in_order,
+    read_image,
+    scan,
+)
 from ams.storage.log.embedded.segment import (
+    CHAINS,
     CLASSES,
+    CURSORS,
     HEAD_BYTES,
     Cut,
     Open,
@@ -32,6 +45,7 @@ from ams.storage.log.embedded.segment import (
     class_of,
     decode_head,
     head_is_whole,
+    image_path,
     index_path,
     log_path,
     sequence_of,
@@ -56,6 +70,8 @@ class Restored:
 
     topics: dict[TopicId, TopicState] = field(default_factory=dict)
     segments: list[Segment] = field(default_factory=list)
+    chain: list[Segment] = field(default_factory=list)  # of cursors
+    journal: RestoredJournal = field(default_factory=RestoredJournal)
     open: dict[int, Open] = field(default_factory=dict)  # by class: the segment that goes on being written
     commit: int = 0
     sequence: int = 0
@@ -84,17 +100,20 @@ class _Recovering:
         self._known = 0  # the last commit whose creates, drops and retentions are in the table
 
     def run(self) -> Restored:
-        for kind in CLASSES:
+        for kind in CHAINS:
             self._files.make_folder(os.path.join(self._folder, kind.name))
         self._files.sync_folder(self._folder)
         self._files.sync_folder(os.path.dirname(os.path.abspath(self._folder)))
-        by_class = [self._segments(kind) for kind in CLASSES]
+        by_class = [self._segments(kind) for kind in CHAINS]
         self._take_table()
+        self._take_image()
         for segments in by_class:
             self._scan_class(segments)
-        for kind in CLASSES:
+        for kind in CHAINS:
             self._files.sync_folder(os.path.join(self._folder, kind.name))
         self._replay()
+        self._replay_cursors()
+        self._log.chain = by_class.pop()
         for kind, segments in zip(CLASSES, by_class, strict=True):
             self._note_classes(kind, segments)
         self._log.segments = [segment for segments in by_class for segment in segments]
@@ -159,6 +178,19 @@ class _Recovering:
             if path != self._log.table and not self._files.exists(os.path.splitext(path)[0] + ".log"):
                 self._files.unlink(path)
 
+    def _take_image(self) -> None:
+        """Take the newest image of cursors; that it is not whole is an error, as nothing else holds what is in it."""
+        images = images_in(self._files, self._folder)
+        if not images:
+            return
+        *older, self._log.journal.image = images
+        self._log.journal.bodies, self._log.journal.image_bytes = read_image(self._files, self._folder, images[-1])
+        self._log.commit = max(self._log.commit, images[-1])
+        if older:  # a power loss must leave the newest when these are gone
+            self._files.sync_folder(os.path.join(self._folder, CURSORS.name))
+        for commit in older:
+            self._files.unlink(image_path(self._folder, commit))
+
     def _new_topic(self, topic: TopicId, retention: Milliseconds | None) -> TopicState:
         return TopicState(topic, retention, class_of(retention or self._options.retention))
 
@@ -191,8 +223,12 @@ class _Recovering:
         limit = segment.head.length if segment.head else cut.length if cut else size
         closed = cut is not None or not last or segment.sequence in self._indexed
         known = {topic: state.tail.commit for topic, state in self._log.topics.items()}
-        found = scan(self._files, segment.path, segment.sequence, limit, closed=closed, known=known)
+        found = scan(
+            self._files, segment.path, segment.sequence, limit, closed=closed, known=known,
+            cursors_known=self._log.journal.image,
+        )  # fmt: skip
         segment.head = None
+        segment.cursors = max((each.commit for each in found.cursors), default=0)
         segment.entries = found.content
         segment.length = max(found.end, HEAD_BYTES) if found.torn else min(limit, size)
         segment.closed = True
@@ -254,6 +290,27 @@ class _Recovering:
                     state.tail = Tail(max(end, tail.end), max(time, tail.time), published, max(commit, tail.commit))
         for state in self._log.topics.values():
             state.end = state.tail.end
+
+    def _replay_cursors(self) -> None:
+        journal = self._log.journal
+        records = [each for found in self._scanned.values() for each in found.cursors]
+        kept, is_whole = in_order(records, journal.image)
+        place = os.path.join(self._folder, CURSORS.name)
+        if not is_whole and not self._damage and not self._files.names(place):
+            # They were set aside. The few that lie beside messages are too old to go by: an empty image ends them.
+            kept, journal.image = [], self._log.commit
+            write_image(self._files, self._folder, journal.image, Milliseconds(0), ())
+            self._damaged(place, 0, "the cursors were set aside, and none is left")
+        elif not is_whole:
+            if not self._damage:
+                raise Unusable(
+                    f"log folder {self._folder}: groups of cursors are missing, or their image is older than they are; "
+                    + SET_ASIDE
+                )
+            self._damaged(place, 0, "groups of cursors are missing")
+        journal.bodies += [each.body for each in kept]
+        journal.bytes = sum(len(each.body) for each in kept)
+        journal.commit = kept[-1].commit if kept else journal.image
 
     def _obey(self, control: ControlRecord) -> None:
         topics = self._log.topics

@@ -7,7 +7,7 @@ file was before look like a torn end, too: no checksum among them begins with th
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -38,12 +38,15 @@ from ams.storage.log.embedded.record import (
     read_control,
 )
 from ams.storage.log.embedded.segment import (
-    CLASSES,
+    CHAINS,
+    CURSORS,
     HEAD_BYTES,
+    IMAGE,
     Cut,
     RetentionClass,
     decode_head,
     head_is_whole,
+    image_path,
     index_path,
     log_path,
     seed_of,
@@ -51,6 +54,10 @@ from ams.storage.log.embedded.segment import (
 )
 from ams.storage.log.embedded.segment_index import Entries, SegmentEntries
 
+SET_ASIDE = (
+    f"restore all of the log together, or move its folder {CURSORS.name} away: then subscriptions begin at their oldest"
+    " message"
+)
 _WINDOW = 4 * 1024 * 1024
 
 
@@ -90,6 +97,14 @@ class ControlRecord:
     published: int = 0  # data bytes published to a topic before it was created here
 
 
+class CursorsRecord(NamedTuple):
+    """A group of moves of cursors met in a segment."""
+
+    commit: int
+    before: int  # the commit of the group before it
+    body: bytes
+
+
 @dataclass(slots=True)
 class Scanned:
     """The content of a segment."""
@@ -97,6 +112,7 @@ class Scanned:
     content: SegmentEntries = field(default_factory=SegmentEntries)
     tails: dict[TopicId, "TopicEnd"] = field(default_factory=dict)
     controls: list[ControlRecord] = field(default_factory=list)
+    cursors: list[CursorsRecord] = field(default_factory=list)  # those of commits that are later than the caller's
     damage: list[Damage] = field(default_factory=list)
     end: int = HEAD_BYTES  # where the last whole append ends; what follows was never acknowledged
     durable: int = 0  # how much of the segment its records know to be on stable storage
@@ -130,6 +146,7 @@ class _Scanner:
     known: Mapping[TopicId, int] = field(default_factory=dict)
     """Up to which commit each topic's published bytes are counted already."""
     held: int = 0  # up to where the file may hold bytes of what it was before
+    cursors_known: int = 0  # groups of cursors up to this commit are not of interest
     _base: int = 0
     _window: bytes = b""
     _open: list[tuple[Header, int, bytes]] = field(default_factory=list)
@@ -258,6 +275,9 @@ class _Scanner:
             found.commit = header.commit
         if header.kind == Kind.MESSAGES:
             self._take_messages(header, position, body)
+        elif header.kind == Kind.CURSORS:
+            if header.commit > self.cursors_known:
+                found.cursors.append(CursorsRecord(header.commit, header.first, body))
         elif header.kind != Kind.MARK:
             found.content.note_time(header.time)
             retention, published = read_control(body)
@@ -300,6 +320,7 @@ def scan(
     *,
     closed: bool,
     known: Mapping[TopicId, int] | None = None,
+    cursors_known: int = 0,
 ) -> Scanned:
     """Scan a segment by its path, up to `length` or its end; raises `OSError` when it cannot be read."""
     with opened(files, path) as handle:
@@ -307,10 +328,50 @@ def scan(
         limit = size if length is None else length
         head = decode_head(files.read(handle, HEAD_BYTES, 0))
         held = head.held if head is not None and head.sequence == sequence else 0
-        found = _Scanner(files, handle, path, seed_of(sequence), min(limit, size), closed, known or {}, held).scan()
+        seed, limited = seed_of(sequence), min(limit, size)
+        found = _Scanner(files, handle, path, seed, limited, closed, known or {}, held, cursors_known).scan()
         if size < limit:
             found.damage.append(Damage(path, size, limit - size, "the file ends too early"))
         return found
+
+
+def images_in(files: Disk, folder: str) -> list[int]:
+    """Return the commits of the images of cursors in a log's folder, oldest first."""
+    if not files.exists(os.path.join(folder, CURSORS.name)):
+        return []
+    names = [os.path.splitext(name) for name in files.names(os.path.join(folder, CURSORS.name))]
+    return [int(stem) for stem, ending in names if ending == IMAGE and len(stem) == 16 and stem.isdecimal()]
+
+
+def read_image(files: Disk, folder: str, commit: int) -> tuple[list[bytes], int]:
+    """Return the bodies of an image, and its size. Raises `Unusable` when it is not what was written."""
+    path = image_path(folder, commit)
+    head = read_at(files, path, HEAD_BYTES, 0)
+    found = scan(files, path, commit, closed=True)
+    own = decode_head(head)
+    if found.damage or not found.marked or not head_is_whole(head) or own is None or own.sequence != commit:
+        reason = found.damage[0].reason if found.damage else "its beginning or its end is missing"
+        raise Unusable(f"{path} is not a whole image of cursors ({reason}); {SET_ASIDE}")
+    return [each.body for each in found.cursors], found.end
+
+
+def in_order(records: Iterable[CursorsRecord], image: int) -> tuple[list[CursorsRecord], bool]:
+    """Return the groups that follow an image, in their order, and whether none is missing.
+
+    Each group names the one before it. One that none of the later ones names was refused: its bytes are there as no
+    successor of its segment could be begun.
+    """
+    kept: list[CursorsRecord] = []
+    before: int | None = None
+    is_whole = True
+    for each in sorted(records, reverse=True):
+        if each.commit <= image or (before is not None and each.commit > before):
+            continue
+        is_whole = is_whole and before in (None, each.commit)
+        kept.append(each)
+        before = each.before
+    kept.reverse()
+    return kept, is_whole and (before is None or before <= image)
 
 
 def check_record(data: bytes, position: int, sequence: int, topic: TopicId) -> Header:
@@ -336,6 +397,7 @@ class Report(NamedTuple):
     records: int
     messages: int
     topics: int  # topics that have messages
+    cursors: Sequence[bytes]  # the image of cursors and the groups after it
     bytes: int  # of segments
     torn: tuple[Trimmed, ...]  # ends that never became whole, acknowledged appends; the next start cuts them
     damage: tuple[Damage, ...]
@@ -357,21 +419,38 @@ class _Check:
         self._scanned: list[Scanned] = []
         self._bytes = 0
         self._indexes = 0
+        self._image = 0  # the commit of the image of cursors
 
     def run(self) -> Report:
-        for kind in CLASSES:
+        cursors = self._check_image()
+        for kind in CHAINS:
             if self._files.exists(os.path.join(self._folder, kind.name)):
                 self._check_class(kind)
+        groups, is_whole = in_order((each for found in self._scanned for each in found.cursors), self._image)
+        if not is_whole:
+            self._note(os.path.join(self._folder, CURSORS.name), 0, "groups of cursors are missing")
         return Report(
             len(self._scanned),
             self._indexes,
             sum(each.records for each in self._scanned),
             sum(each.messages for each in self._scanned),
             len({topic for each in self._scanned for topic in each.content.topics}),
+            (*cursors, *(each.body for each in groups)),
             self._bytes,
             tuple(self._torn),
             tuple(self._damage),
         )
+
+    def _check_image(self) -> list[bytes]:
+        images = images_in(self._files, self._folder)
+        if not images:
+            return []
+        self._image = images[-1]
+        try:
+            return read_image(self._files, self._folder, self._image)[0]
+        except Unusable as error:
+            self._note(image_path(self._folder, self._image), 0, error.message)
+            return []
 
     def _check_class(self, kind: RetentionClass) -> None:
         logs: list[int] = []
@@ -411,7 +490,7 @@ class _Check:
     ) -> None:
         path = log_path(self._folder, kind, sequence)
         limit = head.length if head else cut.length if cut else None
-        found = scan(self._files, path, sequence, limit, closed=closed)
+        found = scan(self._files, path, sequence, limit, closed=closed, cursors_known=self._image)
         with opened(self._files, path) as handle:
             size = self._files.size(handle)
         end = found.end if found.torn or limit is None else limit

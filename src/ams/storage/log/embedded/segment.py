@@ -45,6 +45,7 @@ class RetentionClass(NamedTuple):
     code: int
     name: str  # the folder of its segments
     age: Milliseconds
+    segment_bytes: int = _MAX_SEGMENT_BYTES  # size at which a segment is sealed at the latest
 
 
 CLASSES = (
@@ -54,6 +55,12 @@ CLASSES = (
     RetentionClass(3, "30d", Milliseconds(30 * _DAY)),
     RetentionClass(4, "1y", Milliseconds(365 * _DAY)),
 )
+
+
+CURSORS = RetentionClass(5, "cursors", Milliseconds(2**62), 16 << 20)
+"""The chain of cursors, for those that go to the disk when no messages do. Its segments go by an image."""
+CHAINS = (*CLASSES, CURSORS)
+IMAGE = ".img"  # ending of an image of cursors, in the folder of their chain
 
 
 def class_of(retention: Milliseconds) -> RetentionClass:
@@ -121,6 +128,11 @@ def log_path(folder: str, kind: RetentionClass, sequence: int) -> str:
 def index_path(folder: str, kind: RetentionClass, sequence: int) -> str:
     """Return the path of a segment's index."""
     return os.path.join(folder, kind.name, f"{sequence:016d}.idx")
+
+
+def image_path(folder: str, commit: int) -> str:
+    """Return the path of the image that was begun after a commit."""
+    return os.path.join(folder, CURSORS.name, f"{commit:016d}{IMAGE}")
 
 
 def sequence_of(name: str) -> int | None:
@@ -264,7 +276,7 @@ class Writer:
         self.open: Open | None = None
         self._folder, self._files = folder, files
         self._sequences, self._spares = sequences, spares
-        self._segment_bytes = min(options.segment_bytes, _MAX_SEGMENT_BYTES)
+        self._segment_bytes = min(options.segment_bytes, kind.segment_bytes)
         self._segment_keys = options.segment_keys
         self._cut: Cut | None = None  # the failed segment whose successor does not name it yet
 
@@ -413,10 +425,10 @@ class Writer:
 def writers(
     open_segments: Mapping[int, Open], sequence: int, folder: str, files: Disk, options: LogOptions, spares: Spares
 ) -> dict[int, Writer]:
-    """Return a writer for each class, by its code; `open_segments` go on, `sequence` is the last number given."""
+    """Return a writer for each chain, by its code; `open_segments` go on, `sequence` is the last number given."""
     sequences = count(sequence + 1)
     made = {}
-    for kind in CLASSES:
+    for kind in CHAINS:
         made[kind.code] = Writer(kind, folder, files, sequences, options, spares)
         made[kind.code].open = open_segments.get(kind.code)
     return made

@@ -21,7 +21,7 @@ from ams.storage.log.embedded.group_commit import Append, Control, Outcome
 from ams.storage.log.embedded.index_file import Row
 from ams.storage.log.embedded.options import LogOptions
 from ams.storage.log.embedded.record import Kind
-from ams.storage.log.embedded.segment import CLASSES, HEAD_BYTES, index_path, sequence_of
+from ams.storage.log.embedded.segment import CHAINS, CURSORS, HEAD_BYTES, IMAGE, index_path, sequence_of
 from ams.storage.log.embedded.segment_index import SegmentEntries
 
 
@@ -46,15 +46,19 @@ class LogState:
     creating: dict[TopicId, "asyncio.Future[None]"] = field(default_factory=dict)  # topics whose creation is under way
     has_dropped: bool = False  # whether topics were dropped whose segments may hold nothing else
     unsealed: list[Segment] = field(default_factory=list)  # closed segments without an index file, oldest first
+    images: Callable[[], Sequence[str]] = tuple  # the path of the image of cursors, if there is one
 
     def apply(self, outcome: Outcome) -> None:
         """Make what the committer did visible: ends, places, answers."""
         if outcome.begun is not None:
-            begun, kind = outcome.begun, CLASSES[outcome.code]
+            begun, kind = outcome.begun, CHAINS[outcome.code]
             path = index_path(self.folder, kind, begun.sequence)
             self.catalog.add(Segment(kind, begun.sequence, begun.path, path, HEAD_BYTES, SegmentEntries()))
         if outcome.sequence:
-            self.catalog.by_sequence[outcome.sequence].length = outcome.length
+            segment = self.catalog.by_sequence[outcome.sequence]
+            segment.length = outcome.length
+            if outcome.cursors is not None:
+                segment.cursors = outcome.commit
         if outcome.shares:
             self._place(outcome)
             self._answer(outcome)
@@ -67,7 +71,8 @@ class LogState:
         for closed in outcome.closed:
             segment = self.catalog.by_sequence[closed.sequence]
             segment.length, segment.closed = closed.length, True
-            self.unsealed.append(segment)
+            if segment.kind is not CURSORS:
+                self.unsealed.append(segment)
         self.commit = max(self.commit, outcome.commit)
 
     def table_rows(self) -> tuple[int, list[Row]]:
@@ -78,11 +83,12 @@ class LogState:
     def parts(self) -> Sequence[Part]:
         """Return the files of the log as they stand on the event loop: no message is in them by half."""
         parts: list[Part] = []
-        for segment in self.catalog:
+        for segment in (*self.catalog, *self.catalog.chain):
             if segment.length > HEAD_BYTES:
                 parts.append(Part(os.path.relpath(segment.path, self.folder), segment.length))
             if segment.head is not None:
                 parts.append(Part(os.path.relpath(segment.index_path, self.folder), None))
+        parts += [Part(os.path.relpath(path, self.folder), None) for path in self.images()]
         table = self.table and os.path.relpath(self.table, self.folder)
         if table and all(each.name != table for each in parts):  # its segment is gone
             parts.append(Part(table, None))
@@ -236,10 +242,10 @@ class Keys:
 
 def parts_in(folder: str) -> Sequence[Part]:
     """Return the files of a log that no process has open."""
-    classes = [kind.name for kind in CLASSES if os.path.isdir(os.path.join(folder, kind.name))]
+    classes = [kind.name for kind in CHAINS if os.path.isdir(os.path.join(folder, kind.name))]
     return [
         Part(os.path.join(folder_of_class, name), None)
         for folder_of_class in classes
         for name in sorted(os.listdir(os.path.join(folder, folder_of_class)))
-        if sequence_of(name) is not None
+        if sequence_of(name) is not None or name.endswith(IMAGE)
     ]

@@ -35,6 +35,7 @@ from ams.storage.log.embedded.index_file import (
     encode_index,
     read_directory,
 )
+from ams.storage.log.embedded.journal import Journal
 from ams.storage.log.embedded.options import LogOptions
 from ams.storage.log.embedded.reader import DamageTracker
 from ams.storage.log.embedded.record import Kind
@@ -122,8 +123,9 @@ class Upkeep:
         damage: DamageTracker,
         spares: Spares,
         retention_clock: RetentionClock,
+        journal: Journal,
     ) -> None:
-        self._state = state
+        self._state, self._journal = state, journal
         self._data_folder = options.data_folder or state.folder
         self._spares, self._committer, self._files = spares, committer, files
         self._clock, self._options, self._damage = clock, options, damage
@@ -157,16 +159,23 @@ class Upkeep:
 
     async def retain(self) -> None:
         """Seal what is old, index what is sealed, and cut what is due now. Raises `OSError`; then try again later."""
+        failure: OSError | None = None
         async with self._turn:
             if self._closed:
                 raise LogUnavailable
             await self._chore(seal_all=False)
             if not self._about_to_list:
-                await self._index_sealed()
+                try:
+                    await self._index_sealed()
+                    if self._journal.is_due:
+                        await self._journal.store_image()
+                except OSError as error:  # on a full disk what can be cut makes room for these
+                    failure = error
             while self._uncounted:
                 self._count(await self._sizes(self._uncounted[0]))
                 self._uncounted.pop(0)
             if not self._keepers:
+                await self._journal.tidy()
                 await self._unlink_forgotten()
                 await self._drop_old_table()
                 await self._cut_old()
@@ -175,6 +184,8 @@ class Upkeep:
                 await self._cut_for_pressed()
             if self._spares.bytes:
                 await self._on_thread(lambda: self._spares.give_up(but=self._busy_classes()))
+        if failure is not None:
+            raise failure
 
     async def seal(self) -> None:
         """Seal every segment, however young, and index it."""
@@ -251,6 +262,8 @@ class Upkeep:
                 unsealed.pop(0)
                 await self._remove(segment)
                 continue
+            if segment.cursors > self._journal.image:  # with an index it is not read at a start
+                await self._journal.store_image()
             earlier = [each for each in state.catalog.by_class[segment.kind.code] if each.sequence < segment.sequence]
             head, keys = await self._on_thread(partial(self._sealer.seal, segment, earlier))
             state.catalog.forget_index(segment)

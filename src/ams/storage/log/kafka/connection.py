@@ -19,9 +19,8 @@ from aiokafka.errors import KafkaConnectionError, KafkaError, LeaderNotAvailable
 from aiokafka.protocol.metadata import MetadataRequest
 
 from ams.core.backoff import Backoff, Pauses
+from ams.core.coalescing import BatchedRequest, Shared
 from ams.core.errors import LogUnavailable, TopicGone
-from ams.outgoing.sharing import Shared
-from ams.storage.coalescing import BatchedRequest
 from ams.storage.log.kafka.options import KafkaOptions, access, addresses
 from ams.storage.log.kafka.partition import Partition
 

@@ -20,10 +20,10 @@ from typing import Any
 import structlog
 
 from ams.core.clock import Milliseconds
+from ams.core.coalescing import mark_seen
 from ams.core.errors import KeyReused, LogUnavailable, RegistryUnavailable, TooLarge
 from ams.core.messages import Message
 from ams.core.names import Offset, TopicId, new_uuid
-from ams.storage.coalescing import mark_seen
 from ams.storage.log.base import Appended, Bounds, content_hash, is_content, key_hash
 from ams.storage.log.kafka.batches import Unsent
 from ams.storage.log.kafka.connection import Connection

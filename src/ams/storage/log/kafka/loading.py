@@ -41,8 +41,7 @@ class Loader:
     """Loads topics, one call each."""
 
     def __init__(self, connection: Connection, options: KafkaOptions, reader: Reader, sender: Sender) -> None:
-        self._connection, self._options = connection, options
-        self._reader, self._sender = reader, sender
+        self._connection, self._options, self._reader, self._sender = connection, options, reader, sender
 
     async def load(
         self, partition: Partition, batches: AsyncIterable[Sequence[Stored]], loaded: Callable[[Sequence[Stored]], None]

@@ -16,12 +16,12 @@ from typing import Any
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
 from ams.core.clock import Milliseconds
+from ams.core.coalescing import SharedRequest
 from ams.core.errors import AmsError, Damaged, LogUnavailable, TopicGone
 from ams.core.messages import Fragment
 from ams.core.names import Offset, TopicId
 from ams.core.runs import Run, Runs
 from ams.core.supervisor import Supervisor
-from ams.storage.coalescing import SharedRequest
 from ams.storage.log.base import NEVER, Appended, Bounds
 from ams.storage.log.kafka.connection import Connection, Lane, NodeId
 from ams.storage.log.kafka.fetch import EARLIEST, FOLLOWER, LATEST, Fetched, Fetcher, FetchSession, Part, part_of
@@ -100,8 +100,7 @@ class _Follower:
     """All waits of this process. While no call waits nothing is asked."""
 
     def __init__(self, connection: Connection, fetcher: Fetcher, cache: TailCache, supervisor: Supervisor) -> None:
-        self._connection, self._fetcher = connection, fetcher
-        self._cache, self._supervisor = cache, supervisor
+        self._connection, self._fetcher, self._cache, self._supervisor = connection, fetcher, cache, supervisor
         self._followed: dict[TopicId, _FollowedTopic] = {}
         self._brokers: dict[NodeId, _FollowedBroker] = {}
         self._tasks: set[asyncio.Task[None]] = set()

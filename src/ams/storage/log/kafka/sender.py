@@ -58,8 +58,7 @@ class Sender:
 
     def __init__(self, connection: Connection, options: KafkaOptions, stored: Stored, supervisor: Supervisor) -> None:
         """`stored` is called before those who wait are."""
-        self._supervisor, self._connection = supervisor, connection
-        self._options, self._stored = options, stored
+        self._supervisor, self._connection, self._options, self._stored = supervisor, connection, options, stored
         self._clock = SystemClock()
         self._loop = asyncio.get_running_loop()
         self._queues: dict[TopicId, TopicQueue] = {}

@@ -16,10 +16,9 @@ from aiokafka.errors import KafkaError
 
 from ams.core.cache import LruCache
 from ams.core.clock import Milliseconds
+from ams.core.coalescing import BatchedRequest, Shared, SharedRequest
 from ams.core.errors import LogUnavailable, TopicGone
 from ams.core.names import TopicId, topic_id_text
-from ams.outgoing.sharing import Shared
-from ams.storage.coalescing import BatchedRequest, SharedRequest
 from ams.storage.log.base import NEW, Origin
 from ams.storage.log.kafka.administration import (
     Configs,

@@ -1,15 +1,17 @@
 """One question for many callers, so that thousands of callers cost a broker or a database a few requests.
 
-`SharedRequest` sends one request for all callers of the same key; `BatchedRequest` sends one for many items.
+`SharedRequest` sends one request for all callers of the same key; `BatchedRequest` sends one for many items. `Shared`
+is single flight: one task for all who want the same, which goes on for the others when one stops waiting.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from typing import Any, Generic, TypeVar
 
 from ams.core.errors import LogUnavailable
 
-Key = TypeVar("Key")
+Key = TypeVar("Key", bound=Hashable)
+Result = TypeVar("Result")
 Answer = TypeVar("Answer")
 Item = TypeVar("Item")
 MAX_ITEMS = 200  # of one batched request
@@ -56,7 +58,7 @@ class SharedRequest(Generic[Key, Answer]):
 
 
 def mark_seen(task: "asyncio.Task[Any]") -> None:
-    """Note that a task's error was seen, also when all who waited for it have gone."""
+    """Note that a task's error was seen, also when all who waited for it have gone: asyncio logs it else."""
     if not task.cancelled():
         task.exception()
 
@@ -118,3 +120,36 @@ def _deliver(asked: Sequence[tuple[Item, "asyncio.Future[Answer]"]], answers: Se
             done.set_exception(answer)
         else:
             done.set_result(answer)
+
+
+class Shared(Generic[Key, Result]):
+    """Running tasks, by their key."""
+
+    def __init__(self) -> None:
+        self._going_on: dict[Key, asyncio.Task[Result]] = {}
+
+    async def result(self, key: Key, begin: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
+        """Return the result of the task for `key`, or raise its error; `begin` it if there is none."""
+        return await asyncio.shield(self.start(key, begin))
+
+    def start(self, key: Key, begin: Callable[[], Coroutine[Any, Any, Result]]) -> "asyncio.Task[Result]":
+        """Return the task for `key`, without waiting for it; `begin` it if there is none."""
+        task = self._going_on.get(key)
+        if task is None:
+            task = self._going_on[key] = asyncio.create_task(begin())
+            task.add_done_callback(lambda done: self._end(key, done))
+        return task
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._going_on
+
+    async def close(self) -> None:
+        """End all of them."""
+        tasks = list(self._going_on.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _end(self, key: Key, task: "asyncio.Task[Result]") -> None:
+        self._going_on.pop(key, None)
+        mark_seen(task)

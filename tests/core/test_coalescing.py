@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
+from ams.core import coalescing
+from ams.core.coalescing import MAX_ITEMS, BatchedRequest, SharedRequest
 from ams.core.errors import LogUnavailable
-from ams.storage import coalescing
-from ams.storage.coalescing import MAX_ITEMS, BatchedRequest, SharedRequest
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import some_turns, wait_until_async
 
 
 class Asked:
@@ -24,22 +24,21 @@ class Asked:
         return key, number
 
 
-async def turns():
-    for _ in range(5):
-        await asyncio.sleep(0)
+async def begun(*askings):
+    """Begin to ask; return the tasks when the questions are out."""
+    tasks = [asyncio.create_task(each) for each in askings]
+    await some_turns()
+    return tasks
 
 
 async def test_callers_share_a_question_only_if_it_was_asked_after_they_came():
     asked = Asked()
     shared = SharedRequest(asked)
-    first = asyncio.create_task(shared("a"))
-    await turns()
-    later = [asyncio.create_task(shared("a")) for _ in range(5)]
-    other = asyncio.create_task(shared("b"))
-    await turns()
+    [first] = await begun(shared("a"))
+    *later, other = await begun(*(shared("a") for _ in range(5)), shared("b"))
     assert len(asked.gates) == 2  # of "a" one, and one of "b"
     asked.gates[0].set_result(None)
-    await turns()
+    await some_turns()
     assert first.result() == ("a", 1)
     assert len(asked.gates) == 3
     for gate in asked.gates[1:]:
@@ -51,14 +50,11 @@ async def test_callers_share_a_question_only_if_it_was_asked_after_they_came():
 async def test_a_question_that_is_out_may_be_joined():
     asked = Asked()
     shared = SharedRequest(asked, join=True)
-    first = asyncio.create_task(shared("a"))
-    await turns()
-    later = asyncio.create_task(shared("a"))
-    await turns()
+    [first] = await begun(shared("a"))
+    [later] = await begun(shared("a"))
     asked.gates[0].set_result(None)
     assert [await first, await later] == [("a", 1)] * 2
-    again = asyncio.create_task(shared("a"))
-    await turns()
+    [again] = await begun(shared("a"))
     asked.gates[1].set_result(None)
     assert await again == ("a", 2)
 
@@ -67,8 +63,7 @@ async def test_a_question_does_not_wait_long_for_one_that_hangs(monkeypatch):
     monkeypatch.setattr(coalescing, "PATIENCE", 0.01)
     asked = Asked()
     shared = SharedRequest(asked)
-    hangs = asyncio.create_task(shared("a"))
-    await turns()
+    [hangs] = await begun(shared("a"))
     later = asyncio.create_task(shared("a"))
     await wait_until_async(lambda: len(asked.gates) == 2)
     asked.gates[1].set_result(None)
@@ -77,18 +72,20 @@ async def test_a_question_does_not_wait_long_for_one_that_hangs(monkeypatch):
     assert await hangs == ("a", 1)
 
 
-async def test_a_caller_who_goes_away_harms_no_other_and_closing_tells_those_who_wait():
+@pytest.mark.parametrize(("is_batched", "other"), [(False, "a"), (True, "b")])
+async def test_a_caller_who_goes_away_harms_no_other_and_closing_tells_those_who_wait(is_batched, other):
+    async def ask_all(items):
+        return (await asked(items))[0]
+
     asked = Asked()
-    shared = SharedRequest(asked)
-    one, two = asyncio.create_task(shared("a")), asyncio.create_task(shared("a"))
-    await turns()
+    ask = BatchedRequest(ask_all) if is_batched else SharedRequest(asked)
+    one, two = await begun(ask("a"), ask(other))
     one.cancel()
-    await turns()
+    await some_turns()
     asked.gates[0].set_result(None)
-    assert await two == ("a", 1)
-    waiting = asyncio.create_task(shared("a"))
-    await turns()
-    await shared.close()
+    assert await two == (other if is_batched else (other, 1))
+    [waiting] = await begun(ask("a"))
+    await ask.close()
     with pytest.raises(LogUnavailable):
         await waiting
 
@@ -135,23 +132,3 @@ async def test_an_error_of_the_question_is_that_of_all_who_asked_and_no_question
     assert [type(each) for each in answers] == [LogUnavailable, LogUnavailable]
     assert await asyncio.gather(*(together(number) for number in range(MAX_ITEMS + 1))) == list(range(MAX_ITEMS + 1))
     assert sizes == [2, MAX_ITEMS, 1]
-
-
-async def test_who_leaves_does_not_harm_the_others_and_closing_tells_those_who_wait():
-    async def ask(items):
-        await asyncio.sleep(0)
-        if "slow" in items:
-            await asyncio.Event().wait()
-        return items
-
-    together = BatchedRequest(ask)
-    leaving, staying = (asyncio.ensure_future(together(each)) for each in ("a", "b"))
-    await asyncio.sleep(0)
-    leaving.cancel()
-    assert await staying == "b"
-
-    waiting = asyncio.ensure_future(together("slow"))
-    await turns()
-    await together.close()
-    with pytest.raises(LogUnavailable):
-        await waiting

@@ -1,83 +1,107 @@
-"""Cursors of the embedded shape: in memory, and durable in a SQLite database of their own.
+"""Cursors of the embedded shape: in memory, and durable as records of the log.
 
-Offsets are written by one thread, as groups: all cursors that moved while the last group was being synced go into the
-next one, with one statement (the database library gives up the interpreter at every statement, so few are cheap and
-many are not). An acknowledgement is answered when its group is on disk. Hand-outs live in memory only; after a restart
-`Grace` stands in for them. Acknowledgements of parallel subscriptions (`ams.storage.cursors.acks`) go into the same
-groups.
+Changes go to the journal of the log as groups: all cursors that moved while the last group was being synced go into the
+next one, which is synced by the same call as the messages of that moment. An acknowledgement is answered when its group
+is on disk. Hand-outs live in memory only; after a restart `Grace` stands in for them. Acknowledgements of parallel
+subscriptions (`ams.storage.cursors.acks`) go into the same groups.
 """
 
 import asyncio
-import contextlib
 import itertools
-import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
-from queue import SimpleQueue
-from typing import Self
+from typing import Protocol, Self
 
 import structlog
 from pyroaring import BitMap64
 
 from ams.core.clock import Clock, Milliseconds, SystemClock
-from ams.core.errors import OUTCOME_UNKNOWN, CursorsUnavailable, SubscriptionGone, Unusable
+from ams.core.errors import (
+    OUTCOME_UNKNOWN,
+    CursorsUnavailable,
+    LogUnavailable,
+    OutcomeUnknown,
+    SubscriptionGone,
+    Unusable,
+)
 from ams.core.names import Offset, SubscriptionId, TopicId
 from ams.core.supervisor import Supervisor
 from ams.storage.cursors import acks, base
 from ams.storage.cursors.acks import Change, Progress
 from ams.storage.cursors.base import NOTHING, Cursor, Grace, Oldest, Outstanding, Position, TopicOffset
-from ams.storage.cursors.sqlite_rows import AckChange, AckRows, CursorState, Group, Row, connect, store
-from ams.storage.database.sqlite import OVERWRITE, Commits
+from ams.storage.cursors.embedded_rows import AckChange, CursorState, Group, OnDisk, encode_group, encode_image, replay
 
-PART = "writing of the cursors"
+PART = "memory of the cursors"
 _LONG_AGO = Milliseconds(2**62)
+_AT_ONCE = 500  # cursors that are collected for an image before other tasks get their turn
 
 log = structlog.get_logger("ams.cursors")
+Bodies = Callable[[], Iterator[bytes]]
 
 
-class SqliteCursors:
-    """Keeps `ams.storage.cursors.acks.CursorStore` in one SQLite file, WAL and synchronous FULL."""
+class Journal(Protocol):
+    """Keeps bodies in their order, each whole or not at all; an image takes the place of all before it."""
 
-    def __init__(
-        self, connection: sqlite3.Connection, clock: Clock, on_full: Callable[[], bool], supervisor: Supervisor
-    ) -> None:
-        self._connection, self._clock, self._on_full = connection, clock, on_full
+    def read(self) -> Sequence[bytes]:
+        """Return all that is kept, the image first; once, after the start."""
+
+    def submit(self, body: bytes, ended: Callable[[LogUnavailable | None], None]) -> None:
+        """Store a body; the one before has ended. Raises `LogUnavailable` when nothing can be stored any more.
+
+        `ended` is called on the event loop: with None when it is durable, with `OutcomeUnknown` when a restart may
+        find it, and with another error when it will not.
+        """
+
+    def collect_by(self, collect: Callable[[], Awaitable[Bodies]]) -> None:
+        """Have images made of what `collect` gives; the bodies are then made on a thread.
+
+        They hold at least what was durable when `collect` was called, and nothing that is not durable.
+        """
+
+    async def store_image(self) -> None:
+        """Store an image, so that the next start reads little. Raises `OSError` and `LogUnavailable`."""
+
+
+class EmbeddedCursors:
+    """Keeps `ams.storage.cursors.acks.CursorStore` in the journal of an embedded log."""
+
+    def __init__(self, journal: Journal, clock: Clock, supervisor: Supervisor) -> None:
+        self._journal, self._clock, self._supervisor = journal, clock, supervisor
         self._loop = asyncio.get_running_loop()
         self._changes = itertools.count(1)
         self._entries: dict[SubscriptionId, CursorState] = {}
         self._dropped: dict[SubscriptionId, CursorState] = {}  # still on disk
-        self._gone = 0  # messages lost that no cursor counts any more
+        self._gone = self._settled_gone = 0  # messages lost that no cursor counts any more; as the disk has it
         self._group = Group()
         self._writing: Group | None = None
-        self._commits = Commits()
-        self._ack_rows = AckRows()
-        self._queue: SimpleQueue[Group | None] = SimpleQueue()
-        self._supervisor = supervisor
         self._has_failed = False
-        self._thread = supervisor.thread(PART, "cursors", self._write_groups, self._give_up)
 
     @classmethod
     async def open(
         cls,
-        path: str,
+        journal: Journal,
         *,
         ends: Mapping[TopicId, Offset],
         clock: Clock | None = None,
-        on_full: Callable[[], bool] = lambda: False,
         supervisor: Supervisor | None = None,
     ) -> Self:
-        """Open or make the database at `path`; `on_full` frees space and returns whether it did. Raises `Unusable`.
+        """Take what a journal keeps. Raises `Unusable`.
 
         `ends` are the ends of all topics: a cursor beyond the end of its topic goes back to it, and this is logged.
         """
-        connection = await asyncio.to_thread(connect, path)
-        cursors = cls(connection, clock or SystemClock(), on_full, supervisor or Supervisor())
+        cursors = cls(journal, clock or SystemClock(), supervisor or Supervisor())
         try:
-            await asyncio.to_thread(cursors._load, ends)
-        except Unusable:
-            connection.close()
-            raise
-        cursors._thread.start()
+            stored, cursors._gone = await asyncio.to_thread(replay, journal.read())
+        except ValueError as error:
+            raise Unusable(f"the log holds {error}; restore it or move it away") from error
+        cursors._settled_gone = cursors._gone
+        cursors._load(stored, ends)
+        journal.collect_by(cursors._collect)
+        if cursors._group.rows:
+            try:
+                await cursors._joined()
+            except CursorsUnavailable as error:
+                raise Unusable("cursors beyond the end of their topics could not be moved back") from error
         return cursors
 
     async def create(
@@ -86,10 +110,9 @@ class SqliteCursors:
         """Make a cursor. One whose messages were handed out elsewhere gets the grace of one made long ago."""
         old, now = self._entries.get(subscription), Milliseconds(0) if handed > offset else self._clock.wall()
         cursor = Cursor(topic, offset, lost=lost)
-        entry = self._entries[subscription] = CursorState(cursor, now, next(self._changes), cursor, now)
+        entry = self._entries[subscription] = CursorState(cursor, now, next(self._changes), cursor)
         if old is not None:
-            entry.settle((old.settled, old.settled_sought, old.stored))
-            entry.settled_progress = old.settled_progress
+            entry.settled, entry.disk, entry.settled_progress = old.settled, old.disk, old.settled_progress
         self._leave(subscription, entry, old or self._dropped.get(subscription), cursor)
         await self._join(subscription, entry)
 
@@ -102,7 +125,7 @@ class SqliteCursors:
             self._group.acks[subscription] = AckChange(None)
         self._gone += entry.cursor.lost
         self._group.dropped.add(subscription)
-        self._group.dropped_lost += entry.cursor.lost
+        self._group.lost += entry.cursor.lost
         await self._join(subscription, None)
 
     async def subscriptions(self) -> frozenset[SubscriptionId]:
@@ -131,13 +154,10 @@ class SqliteCursors:
         if found >= least:
             return found
         # At once, so that no other call counts the same, and then durably.
+        joined = self._joined()
         self._gone += least - found
         self._group.lost += least - found
-        try:
-            await self._joined()
-        except CursorsUnavailable:
-            self._gone -= least - found
-            raise
+        await joined
         return least
 
     async def retain(self, subscription: SubscriptionId, generation: int, oldest: Offset) -> Position:
@@ -219,13 +239,15 @@ class SqliteCursors:
         return progress.epoch
 
     async def close(self) -> None:
-        """Write what is waiting and close the database."""
-        while (self._writing or self._group.waiting) and not self._has_failed:
+        """Write what is waiting, and an image."""
+        while self._writing or self._group.waiting:
             self._send()
-            await asyncio.wait((self._writing or self._group).waiting)
-        self._queue.put(None)
-        await asyncio.to_thread(self._thread.join)
-        self._connection.close()
+            if self._writing:
+                await asyncio.wait(self._writing.waiting)
+        try:
+            await self._journal.store_image()
+        except (OSError, LogUnavailable) as error:  # all is in the records of the log
+            log.warning("cursors.no_image", reason=str(error))
 
     def _entry(self, subscription: SubscriptionId) -> CursorState:
         try:
@@ -237,7 +259,7 @@ class SqliteCursors:
         """Move in memory; True when the caller has to wait for the disk, for this move or those before."""
         if cursor is not entry.cursor:
             entry.move(cursor, next(self._changes))
-        return entry.change != entry.stored
+        return not entry.is_stored
 
     async def _settle_if_changed(
         self, subscription: SubscriptionId, entry: CursorState, after: Progress, cursor: Cursor
@@ -245,7 +267,7 @@ class SqliteCursors:
         """Store a progress; without a change, wait for the changes before: the caller may have seen them."""
         if after is not entry.progress:
             await self._settle(subscription, entry, after, cursor)
-        elif entry.change != entry.stored:
+        elif not entry.is_stored:
             await self._join(subscription, entry)
 
     async def _settle(
@@ -291,15 +313,23 @@ class SqliteCursors:
         return waiter
 
     def _send(self) -> None:
-        if self._writing is None and self._group.waiting:
-            self._writing, self._group = self._group, Group()
-            self._queue.put(self._writing)
-
-    def _outcome(self, apply: Callable[[], None]) -> None:
+        if self._writing is not None or not self._group.waiting:
+            return
+        group = self._writing = self._group
+        self._group = Group()
+        before = {each: entry.settled_progress for each in group.acks if (entry := self._on_disk(each)) is not None}
         try:
-            apply()
-        except Exception as error:
-            self._supervisor.failed(PART, error, self._give_up)
+            self._journal.submit(encode_group(group, before, self._gone), partial(self._ended, group))
+        except Exception as error:  # any error: waiting callers must get a result
+            self._failed(group, error)
+
+    def _ended(self, group: Group, error: LogUnavailable | None) -> None:
+        if self._writing is not group:  # it was given up
+            return
+        try:
+            self._stored(group) if error is None else self._failed(group, error)
+        except Exception as defect:
+            self._supervisor.failed(PART, defect, self._give_up)
 
     def _give_up(self) -> None:
         self._has_failed = True
@@ -310,6 +340,7 @@ class SqliteCursors:
         waiting.end(CursorsUnavailable())
 
     def _stored(self, group: Group) -> None:
+        self._settled_gone += group.lost
         for subscription in group.dropped:
             self._dropped.pop(subscription, None)
         for subscription, row in group.rows.items():
@@ -328,88 +359,57 @@ class SqliteCursors:
         """Return the cursor of the row on disk: a dropped one until its end is on disk too."""
         return self._dropped.get(subscription) or self._entries.get(subscription)
 
-    def _failed(self, group: Group, reason: str) -> None:
+    def _failed(self, group: Group, error: Exception) -> None:
         """Undo a group, and all that came after it and may build on it."""
-        log.error("cursors.unavailable", reason=reason, cursors=len(group.rows), outcome_unknown=group.unknown)
+        is_unknown = isinstance(error, OutcomeUnknown)
+        reason = f"{type(error).__name__}: {error}"
+        log.error("cursors.unavailable", reason=reason, cursors=len(group.rows), outcome_unknown=is_unknown)
         later, self._group = self._group, Group()
         for subscription in group.rows | later.rows:
             entry = self._on_disk(subscription)
             self._dropped.pop(subscription, None)
             self._entries.pop(subscription, None)
-            if entry is not None and entry.stored:
-                entry.fall_back()
+            if entry is not None and entry.disk is not None:
+                entry.fall_back(entry.disk)
                 self._entries[subscription] = entry
         for failed in (group, later):
-            self._gone -= failed.dropped_lost
+            self._gone -= failed.lost
             # Later callers may have waited for what is in this group.
-            failed.end(CursorsUnavailable(OUTCOME_UNKNOWN) if group.unknown else CursorsUnavailable())
+            failed.end(CursorsUnavailable(OUTCOME_UNKNOWN) if is_unknown else CursorsUnavailable())
         self._writing = None
 
-    # In the writer thread.
+    async def _collect(self) -> Bodies:
+        """Return the bodies of an image. What a later group brings may be in it: its rows are absolute."""
+        lost, states = self._settled_gone, dict[SubscriptionId, OnDisk]()
+        for number, key in enumerate([*self._entries, *self._dropped]):
+            entry = self._on_disk(key)
+            if entry is not None and entry.disk is not None:
+                states[key] = OnDisk(entry.disk, entry.settled_progress)
+            if number % _AT_ONCE == _AT_ONCE - 1:
+                await asyncio.sleep(0)
+        return partial(encode_image, states, lost)
 
-    def _write_groups(self) -> None:
-        while (group := self._queue.get()) is not None:
-            try:
-                self._write(group)
-            except Exception as error:  # any error: waiting callers must get a result, and the thread goes on
-                self._tell(partial(self._failed, group, f"{type(error).__name__}: {error}"))
-            else:
-                self._tell(partial(self._stored, group))
-
-    def _tell(self, apply: Callable[[], None]) -> None:
-        # The loop is gone when the service was torn down without `close`; no call waits any more.
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._outcome, apply)
-
-    def _write(self, group: Group) -> None:
-        try:
-            self._store(group)
-        except sqlite3.Error as error:
-            group.unknown = not self._commits.is_undone(error, lambda: self._connection.execute(OVERWRITE))
-            raise
-        self._commits.succeeded()
-
-    def _store(self, group: Group) -> None:
-        plan = self._ack_rows.plan(group.acks)
-        try:
-            store(self._connection, group.rows, group.lost, plan)
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_FULL or not self._on_full():
-                raise
-            store(self._connection, group.rows, group.lost, plan)
-        self._ack_rows.written(plan)
-
-    def _load(self, ends: Mapping[TopicId, Offset]) -> None:
+    def _load(self, stored: Mapping[SubscriptionId, OnDisk], ends: Mapping[TopicId, Offset]) -> None:
         wall, now = self._clock.wall(), self._clock.monotonic()
-        words = 'SELECT subscription, topic, "offset", generation, lost, sought FROM cursors'
-        rows = self._connection.execute(words).fetchall()
-        parallel = self._ack_rows.load(self._connection)
-        moved: dict[SubscriptionId, Row | None] = {}
-        changes: dict[SubscriptionId, AckChange] = {}
-        for subscription, topic_hex, stored, generation, lost, sought in rows:
-            topic = TopicId(bytes.fromhex(topic_hex))
+        for subscription, (row, known) in stored.items():
+            topic = row.cursor.topic
             end = ends.get(topic, Offset(0))
-            known = parallel.get(subscription)
             progress = acks.ended(known, end) if known is not None and topic in ends else known
-            offset = progress.floor if progress else stored
+            offset = progress.floor if progress else row.cursor.offset
             is_past = topic in ends and offset > end
             # A time in the future was written before the clock was set back: long ago, for all we know.
-            quiet = Milliseconds(wall - sought) if wall >= sought else _LONG_AGO
+            quiet = Milliseconds(wall - row.sought) if wall >= row.sought else _LONG_AGO
             grace = Grace(end, now, quiet) if end > offset else None
-            cursor = Cursor(topic, end if is_past else offset, generation, lost=lost, grace=grace)
-            change = next(self._changes)
-            entry = CursorState(cursor, sought, change, cursor, sought, change, progress, progress)
-            self._entries[SubscriptionId(subscription)] = entry
-            if is_past or progress is not known:
-                log.warning("cursors.past_the_end", subscription=subscription, offset=stored, end=end)
-                moved[SubscriptionId(subscription)] = entry.row
+            cursor = row.cursor._replace(offset=end if is_past else offset, grace=grace)
+            disk = row._replace(change=next(self._changes))
+            entry = CursorState(cursor, row.sought, disk.change, cursor, disk, progress, known)
+            self._entries[subscription] = entry
+            if not is_past and progress is known:
+                continue
+            log.warning("cursors.past_the_end", subscription=subscription, offset=row.cursor.offset, end=end)
             if progress is not known:
-                changes[SubscriptionId(subscription)] = AckChange(progress, anew=True)
-        self._gone = self._connection.execute("SELECT coalesce(sum(lost), 0) FROM gone").fetchone()[0]
-        if moved:
-            plan = self._ack_rows.plan(changes)
-            store(self._connection, moved, 0, plan)
-            self._ack_rows.written(plan)
+                self._note_acks(subscription, AckChange(progress, anew=True))
+            self._group.rows[subscription] = entry.row
 
 
 def _start(cursor: Cursor) -> Progress:

@@ -1,0 +1,90 @@
+"""What an OK to one of Google's calls tells a history."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from simulation.google import LEASE_SECONDS, Answered, GoogleClient, GoogleWorker
+from simulation.histories.attempts import ACK, NACK, Facts, Lease, Leased, Outcome, Settle
+from simulation.histories.history import History
+from simulation.histories.parallel_laws import Parallel, ParallelEnding, violations
+from simulation.histories.payload import Held, ordering_key
+
+NAMES = [f"p1/{number}" for number in range(400)]
+KEY = ordering_key(NAMES[0])
+HELD = [Held(id_, name) for id_, name in enumerate([each for each in NAMES if ordering_key(each) == KEY][:2])]
+PLAIN = Parallel("s", "t", LEASE_SECONDS, 5)
+KEYED = PLAIN._replace(ordered=True)
+
+
+class OkToAll:
+    """A service that says OK to each call, each a second after the one before, and never ends."""
+
+    def __init__(self) -> None:
+        self.node = SimpleNamespace(ends=())
+        self._seconds = 1.0
+
+    def path(self, *_: str) -> str:
+        return "projects/p/subscriptions/s"
+
+    async def unary(self, _: str, request: Any) -> Answered:
+        self._seconds += 1
+        facts = Facts(request=str(request), started=self._seconds, ended=self._seconds, outcome=Outcome.DONE)
+        return Answered(facts, b"", "OK")
+
+
+def leased(number: int, attempt: int = 1) -> Leased:
+    return Leased(*HELD[number], ack_id=f"{number}-{attempt}.0.1.1.abcdef")
+
+
+def settled(kind: Parallel, *asked: tuple[str, list[Leased]]) -> list[Settle]:
+    """Let a worker be given both messages by one pull, and settle them; return what its history has of that."""
+    history = History({})
+    given = Lease(
+        request="c1", started=0, ended=1, outcome=Outcome.DONE, subscription="s", messages=(leased(0), leased(1))
+    )
+    history.add(given)
+    calls = cast("GoogleClient", OkToAll())
+    worker = GoogleWorker(cast("Any", None), history, cast("Any", None), "s", calls=calls, kind=kind)
+
+    async def settle() -> None:
+        for verb, messages in asked:
+            await worker.settle(verb, messages)
+
+    asyncio.run(settle())
+    return [each for each in history.attempts if isinstance(each, Settle)]
+
+
+def confirmed(found: list[Settle], message: Leased) -> bool:
+    of_it = [each for each in found if each.verb == ACK and message.ack_id in each.ids]
+    return any(each.is_confirmed(message.ack_id) for each in of_it)
+
+
+@pytest.mark.parametrize("kind", [PLAIN, KEYED], ids=["plain", "keyed"])
+def test_an_ok_to_an_acknowledgement_says_that_the_message_is_done(kind: Parallel) -> None:
+    found = settled(kind, (ACK, [leased(0), leased(1)]))
+
+    assert confirmed(found, leased(0))
+    assert confirmed(found, leased(1))
+
+
+def test_an_ok_to_an_id_that_its_client_gave_back_says_nothing() -> None:
+    """Worlds 1014 and 1033: such a message comes again, and that it "came back" was no fault of the service."""
+    found = settled(PLAIN, (NACK, [leased(0)]), (ACK, [leased(0), leased(1)]))
+
+    assert not confirmed(found, leased(0))
+    assert confirmed(found, leased(1))
+    again = Lease(
+        request="c2", started=9, ended=10, outcome=Outcome.DONE, subscription="s", messages=(leased(0, attempt=2),)
+    )
+    told = violations(PLAIN, HELD, [*found, again], ParallelEnding((), {"s": len(HELD)}))
+    assert not [each for each in told if each.startswith("came back")]
+
+
+def test_an_ok_says_nothing_of_a_message_behind_one_of_its_key_that_is_not_done() -> None:
+    found = settled(KEYED, (ACK, [leased(1)]), (ACK, [leased(0)]), (ACK, [leased(1)]))
+
+    assert [each.is_confirmed(leased(1).ack_id) for each in found if leased(1).ack_id in each.ids] == [False, True]
+    assert confirmed(found, leased(0))

@@ -25,7 +25,7 @@ class Cluster(Startable):
     The nodes in `linked` (`node1` and so on) go a way of their own to each broker and each PostgreSQL server, which can
     be cut (`kafka_links`, `database_links`). `more` are settings of all nodes beside those that make the cluster.
     `secure` is with TLS to the nodes, and with TLS and passwords to brokers and PostgreSQL; not to haproxy alone.
-    `program` is the module that the nodes run.
+    `program` is the module that the nodes run; `quick` are the brokers (see `Brokers`).
     """
 
     def __init__(
@@ -38,13 +38,14 @@ class Cluster(Startable):
         linked: Sequence[str] = (),
         more: Mapping[str, str] | None = None,
         secure: bool = False,
+        quick: bool = False,
         program: str = PROGRAM,
     ) -> None:
         self.folder = folder.absolute()
         names = [f"node{number}" for number in range(1, nodes + 1)]
         self.authority = Authority(self.folder / "certificates")
         self.security = Security(self.authority, Login("ams", secrets.token_urlsafe(12))) if secure else None
-        self.brokers = Brokers(self.folder, brokers, ways=linked, security=self.security)
+        self.brokers = Brokers(self.folder, brokers, quick=quick, ways=linked, security=self.security)
         self.postgres = Postgres(self.folder, standbys, authority=self.authority if secure else None)
         self._database_links = {name: self._links_to_postgres() for name in linked}
         self._more = dict(more or {})

@@ -12,7 +12,9 @@ from simulation.histories.client import LATE
 from tests.faults.parallel.google import ON_ITS_WAY, Moment
 
 WORK = "work"
-SLOW_SECONDS = 2.0  # a call that takes longer has felt the fault; a waiting pull ends sooner by itself
+SLOW_SECONDS = 2.0
+"""A call that takes longer, and twice as long as any before the fault, has felt it: a busy machine is no fault. A pull
+that waits ends sooner by itself."""
 FLOWS_SECONDS = 5.0  # after it was released, all that was held up has come to the clients
 SERVER_ERRORS = range(500, 600)
 _SERVER, _COUNTS, _LOG_WORDS = 2, 7, 8
@@ -45,10 +47,9 @@ class Call(NamedTuple):
         """Whether a client was let down; errors of the 400s are about what it asked for."""
         return self.status == CLOSED or self.status in SERVER_ERRORS
 
-    @property
-    def felt(self) -> bool:
-        """Whether the fault could be noticed by it."""
-        return not self.again and (self.failed or self.seconds > SLOW_SECONDS)
+    def felt(self, slow: float) -> bool:
+        """Tell whether the fault could be noticed by it: it failed, or took longer than `slow` seconds."""
+        return not self.again and (self.failed or self.seconds > slow)
 
 
 @dataclass
@@ -57,13 +58,18 @@ class CallLog:
     wrong: list[str] = field(default_factory=list)
     """What no fault excuses: answers that a correct client must never get, each as a sentence."""
     stopping: bool = False
+    slow: float = SLOW_SECONDS
+
+    def learn_pace(self) -> None:
+        """Take the calls so far, which felt no fault, for how long calls take on this machine."""
+        self.slow = max(SLOW_SECONDS, *(2 * call.seconds for call in self.calls))
 
     def note(self, call: Call) -> None:
         self.calls.append(call)
 
     def quiet_since(self, moment: float) -> bool:
         recent = [call for call in self.calls if call.ended > moment]
-        return bool(recent) and not any(call.felt for call in recent)
+        return bool(recent) and not any(call.felt(self.slow) for call in recent)
 
 
 def with_nodes(calls: Iterable[Call], log: str) -> list[Call]:
@@ -89,13 +95,13 @@ def failed_requests(calls: Iterable[Call]) -> dict[str, Call]:
     return failed
 
 
-def well_again(calls: Iterable[Call], since: float, calm: float) -> float:
+def well_again(calls: Iterable[Call], since: float, calm: float, slow: float = SLOW_SECONDS) -> float:
     """Return from when on no call failed any more, nor was slow until for `calm` seconds none had been.
 
     `since` when none was after that. Slow calls later on tell of a busy machine, not of the fault.
     """
     well = since
-    for call in sorted((call for call in calls if call.felt), key=lambda call: call.ended):
+    for call in sorted((call for call in calls if call.felt(slow)), key=lambda call: call.ended):
         if call.ended > well and (call.failed or call.ended - call.seconds < well + calm):
             well = call.ended
     return well

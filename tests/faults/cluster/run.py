@@ -23,6 +23,7 @@ from tests.faults.cluster.users import DEADLINE_SECONDS, Names, users, workers
 from tests.faults.http_client import Traffic
 from tests.faults.parallel.google import Streams
 
+WARM_SECONDS = 8.0  # how long the users are at work before the fault: brokers and nodes that just started are slow
 CALM_SECONDS = 3.0
 GIVE_UP_SECONDS = 60.0
 
@@ -90,7 +91,7 @@ class Run:
         """Write down what was tried and answered, for who looks into a broken law."""
         with (folder / f"{self.names.run}.jsonl").open("w") as file:
             self.history.write(file)
-        calls = "".join(f"{call}\n" for call in self.log.calls if call.felt)
+        calls = "".join(f"{call}\n" for call in self.log.calls if call.felt(self.log.slow))
         (folder / f"{self.names.run}.calls").write_text(f"{self.course}\n{calls}")
 
     async def _use_and_break(self) -> None:
@@ -102,7 +103,8 @@ class Run:
                     group.create_task(user.run())
                 threads = [loop.run_in_executor(pool, each) for each in (self._library.publish, self._library.consume)]
                 try:
-                    await asyncio.sleep(CALM_SECONDS)
+                    await asyncio.sleep(WARM_SECONDS)
+                    self.log.learn_pace()
                     await self._fault.happens(self._site, self.course)
                     await self._quiet()
                 finally:
@@ -120,7 +122,7 @@ class Run:
     def _entry(self, ending: Ending, left: Sequence[ParallelEnding]) -> Entry:
         self.log.calls = calls = judges.with_nodes(self.log.calls, self._site.haproxy.process.log.read_text())
         failed = judges.failed_requests(calls).values()
-        back = judges.well_again(calls, self.course.until, CALM_SECONDS) - self.course.until
+        back = judges.well_again(calls, self.course.until, CALM_SECONDS, self.log.slow) - self.course.until
         owners = sum(len(TakeOvers(each, self.history.attempts)) for each in self._kinds)
         return Entry(
             self._fault.name, requests=len({call.request for call in calls}), failed=len(failed),

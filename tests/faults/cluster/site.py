@@ -35,7 +35,7 @@ class Site:
     """All parts of it, to be started, broken one by one, and made whole again."""
 
     def __init__(self, folder: Path) -> None:
-        self.cluster = Cluster(folder, linked=[FAR], more=SETTINGS, program=recycling.__name__)
+        self.cluster = Cluster(folder, linked=[FAR], more=SETTINGS, quick=True, program=recycling.__name__)
         self.brokers = self.cluster.brokers
         self.postgres = self.cluster.postgres
         self.haproxy = self.cluster.haproxy

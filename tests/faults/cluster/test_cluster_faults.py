@@ -71,6 +71,16 @@ def test_it_is_quiet_only_while_calls_are_made_and_none_feels_anything() -> None
     assert [log.quiet_since(moment) for moment in (4, 5.5, 7)] == [False, True, False]
 
 
+def test_a_call_that_is_slow_on_a_busy_machine_has_felt_no_fault() -> None:
+    log = CallLog([call("a", 0, 1.5, 200)])
+    log.learn_pace()
+    log.note(call("b", 2, 4.9, 200))
+
+    assert log.slow == 3.0
+    assert log.quiet_since(2)
+    assert judges.well_again(log.calls, 0, calm=3, slow=log.slow) == 0
+
+
 def test_where_no_call_may_fail_each_that_does_is_told() -> None:
     calls = [call("pull", 11, 12), call("pull", 11, 19, 200), call("publish", 9, 12, 0)]
 

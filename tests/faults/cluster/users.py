@@ -55,19 +55,19 @@ def users(names: Names, history: History, front: Front, log: CallLog, chance: ra
         return Publisher(client(name), history, fork(), topics or names.topics, ((size, size),), pause, keyed)
 
     def consumer(name: str, subscription: str) -> User:
-        return Consumer(client(name), history, fork(), subscription, pause=0.2)
+        return Consumer(client(name), history, fork(), subscription, pause=0.4)
 
     first = names.topics[:1]
     return [
-        *(publisher(f"p{number}", 1, 0.1) for number in range(4)), publisher("ten", 10, 0.2),
-        *(publisher(f"hundred{number}", 100, 0.6, topics=first) for number in range(2)),
-        *(publisher(f"thousand{number}", 1000, 2.0, topics=first) for number in range(2)),
-        publisher("keyed", 10, 0.3, keyed=True),
+        *(publisher(f"p{number}", 1, 0.2) for number in range(4)), publisher("ten", 10, 0.4),
+        *(publisher(f"hundred{number}", 100, 2.0, topics=first) for number in range(2)),
+        *(publisher(f"thousand{number}", 1000, 5.0, topics=first) for number in range(2)),
+        publisher("keyed", 10, 0.5, keyed=True),
         *(consumer(f"c{number}{topic}", names.steady(topic)) for number in (1, 2) for topic in names.topics),
         consumer("c3", names.sought), consumer("c4", names.steady(names.work)),
         consumer("c5", names.steady(names.google)),
-        Publisher(client("jobs"), history, fork(), (names.work,), ((1, 20),), 0.3, ordered=True),
-        Publisher(client("google"), history, fork(), (names.google,), ((1, 20),), 0.3, ordered=True),
+        Publisher(client("jobs"), history, fork(), (names.work,), ((1, 20),), 0.5, ordered=True),
+        Publisher(client("google"), history, fork(), (names.google,), ((1, 20),), 0.5, ordered=True),
         Seeker(client("k"), history, fork(), names.sought, pause=1.0), Late(client("late"), history, log, names.late),
         *(Reader(client(f"r{number}"), names.topics[number]) for number in range(2)),
     ]  # fmt: skip
@@ -75,7 +75,7 @@ def users(names: Names, history: History, front: Front, log: CallLog, chance: ra
 
 def workers(names: Names, history: History, front: Front, log: CallLog, chance: random.Random) -> list[Worker]:
     kinds = parallel.kinds_of(names.work)
-    return workers_of(kinds, 2, lambda name: FrontClient(name, front, log, WORK), history, chance, pause=0.3)
+    return workers_of(kinds, 2, lambda name: FrontClient(name, front, log, WORK), history, chance, pause=0.5)
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Reader:
         while self.client.goes_on:
             for path in paths:
                 await self.client.attempt(self.client.next_request(), path, None, method="GET")
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(0.2)
 
 
 @dataclass(frozen=True)

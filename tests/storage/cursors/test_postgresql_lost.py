@@ -27,6 +27,7 @@ from tests.support.waiting import wait_until_async
 
 pytestmark = [pytest.mark.faults, pytest.mark.postgres, pytest.mark.long]
 T = TypeVar("T")
+BACKENDS = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
 
 
 @pytest.fixture(scope="module")
@@ -141,24 +142,38 @@ async def where_it_stands(node: PostgresCursors) -> int:
     return (await wait_until_async(told))[0]
 
 
+def backends(server: Postgres) -> set[int]:
+    """Return the processes of the server that serve connections."""
+    with server.connected() as connection:
+        return {pid for (pid,) in connection.execute(BACKENDS)}
+
+
 async def test_calls_to_a_frozen_server_fail_for_good(server: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
     async with nodes_on(server.url()) as (node, _):
+
+        async def fails_at_once() -> bool:
+            call = asyncio.create_task(node.acknowledge(SUB, 9, DEADLINE))
+            for _ in range(100):
+                await asyncio.sleep(0)
+            at_once = call.done()
+            with pytest.raises(CursorsUnavailable):
+                await call
+            return at_once
+
         await node.hand_out(SUB, 0, 10)
+        before = backends(server)
         monkeypatch.setattr(postgresql, "STATEMENT_SECONDS", 0.6)
         monkeypatch.setattr(postgresql, "CALL_SECONDS", 1.5)
         server.freeze(1)
         try:
             with pytest.raises(CursorsUnavailable):
                 await node.acknowledge(SUB, 9, DEADLINE)
-            at_once = asyncio.create_task(node.acknowledge(SUB, 9, DEADLINE))
-            for _ in range(100):
-                await asyncio.sleep(0)
-            assert isinstance(at_once.exception(), CursorsUnavailable)  # so it waited for nothing
+            await wait_until_async(fails_at_once)
         finally:
             server.thaw(1)
 
         standing = await where_it_stands(node)
-        await asyncio.sleep(0.2)
+        await wait_until_async(lambda: before - backends(server))  # it has done what it was sent, as its client left
         assert standing == (await node.position(SUB, TOPIC)).offset == 0
 
 

@@ -1,0 +1,121 @@
+"""Compares the code of two revisions without its words: docstrings, comments, layout and renamed names.
+
+`python3 scripts/same_syntax.py BEFORE [AFTER] [--renames FILE]` prints the files whose code differs and exits with 1;
+without AFTER it looks at the working tree. FILE has one renaming a line: `old/path.py new/path.py` of a file,
+`path.py old new` of a name in that file (named as it is after), `* old new` of a name everywhere.
+"""
+
+import argparse
+import ast
+import subprocess
+import sys
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+_NAMED = ("id", "attr", "name", "arg", "asname", "module")
+_WITH_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+class _WithoutWords(ast.NodeTransformer):
+    """Takes out docstrings and names each thing as it is named after."""
+
+    def __init__(self, renames: Mapping[str, str]) -> None:
+        self._renames = renames
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        super().generic_visit(node)
+        for field in _NAMED:
+            name = getattr(node, field, None)
+            if isinstance(name, str):
+                setattr(node, field, ".".join(self._renames.get(part, part) for part in name.split(".")))
+        if isinstance(node, ast.Global | ast.Nonlocal):
+            node.names = [self._renames.get(name, name) for name in node.names]
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            node.body = [each for each in body if not _is_text(each)]  # type: ignore[attr-defined]
+        return node
+
+
+def _is_text(node: ast.AST) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def syntax(source: str, renames: Mapping[str, str]) -> str:
+    """Return the code of a file without its words, as text to be compared."""
+    tree = _WithoutWords(renames).visit(ast.parse(source))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom | ast.Import):  # renamed names are sorted anew
+            node.names.sort(key=lambda alias: alias.name)
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom | ast.Import)]
+    others = [node for node in tree.body if node not in imports]
+    return "\n".join([*sorted(map(ast.dump, imports)), *map(ast.dump, others)])
+
+
+def main() -> int:
+    """Print which files differ; 1 when there are any."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("before")
+    parser.add_argument("after", nargs="?")
+    parser.add_argument("--renames", type=Path)
+    options = parser.parse_args()
+    renames = Renames.read(options.renames) if options.renames else Renames({}, {})
+    before, after = _files(options.before), _files(options.after)
+    revisions = [options.before, options.after] if options.after else [options.before]
+    changed = {path for path in _git("diff", "--name-only", *revisions).splitlines() if path.endswith(".py")}
+    differing = [path for path in sorted((before | after) & changed) if not _is_same(path, options, after, renames)]
+    print("\n".join(differing) or f"{len(changed)} changed files have the same code")
+    return bool(differing)
+
+
+class Renames(NamedTuple):
+    """Names before and after."""
+
+    files: Mapping[str, str]  # of each new path the old one
+    names: Mapping[str, Mapping[str, str]]  # of each path, or `*`, new names by old ones
+
+    @classmethod
+    def read(cls, file: Path) -> "Renames":
+        """Read a list of renamings. Raises: ValueError: a line is not two or three words."""
+        files: dict[str, str] = {}
+        names: dict[str, dict[str, str]] = {}
+        for line in file.read_text().splitlines():
+            words = line.split()
+            if len(words) == 2:
+                files[words[1]] = words[0]
+            elif words and not line.startswith("#"):
+                path, old, new = words
+                names.setdefault(path, {})[old] = new
+        return cls(files, names)
+
+    def of(self, path: str) -> dict[str, str]:
+        """Return the names that changed in a file."""
+        return {**self.names.get("*", {}), **self.names.get(path, {})}
+
+
+def _is_same(path: str, options: argparse.Namespace, after: Collection[str], renames: Renames) -> bool:
+    if path not in after:
+        return path in renames.files.values()
+    try:
+        old = _read(options.before, renames.files.get(path, path))
+    except subprocess.CalledProcessError:  # a new file
+        return False
+    return syntax(old, renames.of(path)) == syntax(_read(options.after, path), {})
+
+
+def _files(revision: str | None) -> set[str]:
+    command = ["ls-tree", "-r", "--name-only", revision] if revision else ["ls-files", "-co", "--exclude-standard"]
+    return {path for path in _git(*command).splitlines() if path.endswith(".py") and (revision or Path(path).exists())}
+
+
+def _read(revision: str | None, path: str) -> str:
+    return _git("show", f"{revision}:{path}") if revision else Path(path).read_text()
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout  # noqa: S603  # revisions are ours
+
+
+if __name__ == "__main__":
+    sys.exit(main())
